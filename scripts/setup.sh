@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# usage: scripts/setup.sh cpu|dev
+#
+# Makes .venv in the checkout and installs kvverify there (editable) with the CPU engine (cpu) and, for dev, the tools of
+# the tests. Everything comes from the locks in requirements/, each file checked by its sha256. Runs that change nothing
+# take a moment: a stamp in .venv remembers what was installed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+say() { printf '[setup] %s\n' "$*" >&2; }
+die() { printf '[setup] error: %s\n' "$*" >&2; exit 2; }
+
+find_python() {
+    local candidate
+    for candidate in python3.11 python3 python; do
+        if [ "$("$candidate" -c 'import sys; print(sys.implementation.name, *sys.version_info[:2])' 2>/dev/null)" = "cpython 3 11" ]; then
+            printf '%s\n' "$candidate"
+            return
+        fi
+    done
+    die "no CPython 3.11 on PATH (tried python3.11, python3, python); install it (package python3.11 with python3.11-venv," \
+        "or pyenv) and run again: the CPU engine is locked for 3.11"
+}
+
+# Where torch's CPU wheel lies on disk, uv takes it from there; elsewhere uv knows PyTorch's own index of CPU builds.
+torch_source() {
+    local folder
+    for folder in ${UV_FIND_LINKS:-} ${PIP_FIND_LINKS:-}; do
+        if compgen -G "$folder/torch-2.13.0+cpu-cp311-*" >/dev/null; then
+            printf -- '--find-links\n%s\n' "$folder"
+            return
+        fi
+    done
+    printf -- '--torch-backend\ncpu\n'
+}
+
+# uv reads none of pip's settings: hand on those that say where packages are.
+adopt_pip_settings() {
+    [ -z "${PIP_INDEX_URL:-}" ] || export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$PIP_INDEX_URL}"
+    [ -z "${PIP_EXTRA_INDEX_URL:-}" ] || export UV_INDEX="${UV_INDEX:-$PIP_EXTRA_INDEX_URL}"
+    [ -z "${PIP_CERT:-}" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$PIP_CERT}"
+    export UV_HTTP_TIMEOUT="${UV_HTTP_TIMEOUT:-${PIP_DEFAULT_TIMEOUT:-120}}"
+}
+
+make_environment() {
+    local python
+    python=$(find_python)
+    say "making .venv with $("$python" -V)"
+    "$python" -m venv .venv || die "$python -m venv failed; on Debian and Ubuntu install the package python3.11-venv"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+        -r requirements/bootstrap.lock
+}
+
+install() {
+    local set=$1 source
+    mapfile -t source < <(torch_source)
+    say "installing the $set set: vLLM 0.28.0 (CPU build) and what it needs, 2 GB; about a minute on a fast connection"
+    .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --require-hashes "${source[@]}" \
+        -r "requirements/$set.lock"
+    .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
+}
+
+main() {
+    local set=${1:-} stamp wanted
+    case "$set" in cpu | dev) ;; *) die "usage: scripts/setup.sh cpu|dev" ;; esac
+    [ "$(uname -sm)" = "Linux x86_64" ] || die "the CPU engine is locked for Linux x86_64, this is $(uname -sm)"
+    adopt_pip_settings
+    mkdir -p .venv
+    exec 9>.venv/.setup.lock
+    flock 9 # two runs in one checkout take turns
+
+    stamp=.venv/.setup-$set
+    wanted=$(cat "requirements/$set.lock" requirements/bootstrap.lock pyproject.toml kvverify/__init__.py | sha256sum)
+    [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
+    [ -x .venv/bin/python ] && [ -x .venv/bin/uv ] || make_environment
+    install "$set"
+    printf '%s\n' "$wanted" >"$stamp"
+    say "done"
+}
+
+main "$@"
