@@ -1,0 +1,4 @@
+"""What is asked: suites, probes and prompts of an exact number of tokens, and the manifest that identifies them.
+
+Pure but for ``tokenizer.py``, which reads a tokenizer folder with transformers, imported only when it is called.
+"""
