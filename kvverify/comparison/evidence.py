@@ -1,6 +1,6 @@
 """What an answer is worth as evidence: whether it is complete and whole, and every gap in what it shows."""
 
-from kvverify.comparison.facts import Answer, Question, Role, is_count
+from kvverify.comparison.facts import Answer, Question, Role, is_count, is_positive
 
 
 def completed(answer: Answer) -> bool:
@@ -13,14 +13,14 @@ def completed_ids(answer: Answer) -> tuple[int, ...] | None:
     ids = answer.generated
     if answer.error is not None or answer.finish_reason not in ("stop", "length"):
         return None
-    return ids if isinstance(ids, tuple) and all(is_count(token_id) for token_id in ids) else None
+    return ids if _are_ids(ids, tuple) else None
 
 
 def whole(question: Question, answer: Answer) -> bool:
-    """Whether an answer has all that was asked: ``max_tokens`` ids, or fewer that stopped at an end-of-sequence id.
+    """Whether an answer has all that was asked: ``max_tokens`` ids, or fewer up to an end-of-sequence id.
 
-    An engine cuts answers at its model limit with the reason ``length``; such a cut is not whole, even where the last
-    id happens to be an end-of-sequence id.
+    An engine cuts answers at its model limit with the reason ``length``; such a cut is not whole, even where
+    its last id happens to be an end-of-sequence id.
     """
     ids = completed_ids(answer)
     if not ids or not usable(question):
@@ -33,19 +33,15 @@ def whole(question: Question, answer: Answer) -> bool:
 def usable(question: Question) -> bool:
     """Whether a question says what its answers are measured by."""
     return (
-        is_count(question.prompt_tokens)
-        and question.prompt_tokens > 0
-        and is_count(question.max_tokens)
-        and question.max_tokens > 0
-        and isinstance(question.prompt_sha256, str)
-        and question.prompt_sha256 != ""
-        and isinstance(question.eos_ids, frozenset)
-        and all(is_count(token_id) for token_id in question.eos_ids)
+        is_positive(question.prompt_tokens)
+        and is_positive(question.max_tokens)
+        and _is_text(question.prompt_sha256)
+        and _are_ids(question.eos_ids, frozenset)
     )
 
 
 def answer_gaps(question: Question, answer: Answer | None, role: Role, ordinal: int) -> set[str]:
-    """Return the codes of all that an answer lacks in the place that it is given for; none where it is sound."""
+    """Return the codes of all that an answer lacks in the place that it is given for."""
     if not usable(question):
         return {"plan_unusable"}
     if answer is None:
@@ -68,7 +64,7 @@ def answer_gaps(question: Question, answer: Answer | None, role: Role, ordinal: 
 
 def reuse_gaps_of_plan(question: Question, reuses: int) -> set[str]:
     """Return the codes of what is wrong with the number of reuses, planned or given."""
-    if not is_count(question.reuse_count) or question.reuse_count == 0:
+    if not is_positive(question.reuse_count):
         return {"plan_unusable"}
     if reuses == question.reuse_count:
         return set()
@@ -76,9 +72,9 @@ def reuse_gaps_of_plan(question: Question, reuses: int) -> set[str]:
 
 
 def reuse_hit_gaps(question: Question, answer: Answer) -> set[str]:
-    """Return why an answer's counts do not show that it reused part of its prompt, from the tier under test alone.
+    """Return why an answer's counts do not show reuse of part of its prompt, from the tier under test alone.
 
-    At least one prompt token is always computed, to have something to generate from: a hit on all of them is no hit.
+    At least one prompt token is always computed, to have something to generate from: a hit on all is no hit.
     """
     gaps = _disagreement(answer)
     if not is_count(answer.cached):
@@ -101,18 +97,23 @@ def proves_reuse(question: Question, answer: Answer) -> bool:
 
 def shows_any_hit(answer: Answer) -> bool:
     """Whether an answer's count says that some of its prompt came from a cache, whichever."""
-    return is_count(answer.cached) and answer.cached > 0
+    return is_positive(answer.cached)
+
+
+def _are_ids(value: object, kind: type[tuple[int, ...]] | type[frozenset[int]]) -> bool:
+    return isinstance(value, kind) and all(is_count(token_id) for token_id in value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def _zero_hit_gaps(answer: Answer, role: Role) -> set[str]:
     """Return why an answer's counts do not show that its whole prompt was computed."""
     gaps = _disagreement(answer)
-    if any(
-        is_count(count) and count > 0
-        for count in (answer.cached, answer.cached_local, answer.cached_external)
-    ):
+    if any(map(is_positive, (answer.cached, answer.cached_local, answer.cached_external))):
         gaps.add(f"{role}_had_hit")
-    # An engine's total starts at 0, so that a total alone can say "none" where nothing was counted: the split must too.
+    # An engine's total starts at 0, so it can say 0 where nothing was counted: the split must say so too.
     if not is_count(answer.cached) or not _split_known(answer):
         gaps.add(f"{role}_hits_unknown")
     return gaps

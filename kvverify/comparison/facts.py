@@ -1,7 +1,7 @@
 """The facts that a verdict rests on: what was asked of a probe, and what each generation returned.
 
-Facts arrive from an engine or from a report's JSON, so any of them may be missing or of the wrong type. They are kept
-as they came: the verdict functions decide what a fact is worth, and an odd one is worth nothing.
+Facts arrive from an engine or from a report's JSON, so any of them may be missing or of the wrong type. They
+are kept as they came: the verdict functions decide what a fact is worth, and an odd one is worth nothing.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Literal, TypeGuard
 
 Role = Literal["control", "cold", "reuse"]
-"""Which generation of a probe an answer is: every cache off, first in a fresh cache scope, or after that one."""
+"""Which generation of a probe an answer is: with every cache off, first in a fresh scope, or a later one."""
 
 Tier = Literal["local", "external"]
 """Where cached KV came from: the engine's own prefix cache, or a KV connector."""
@@ -32,7 +32,7 @@ class Answer:
     generated: tuple[int, ...] | None
     """The generated token ids; None where the engine returned none."""
     finish_reason: str | None
-    """Why the generation ended, in the engine's word: ``stop`` and ``length`` are the ones that complete it."""
+    """Why the generation ended, in the engine's word; only ``stop`` and ``length`` complete it."""
     cached: int | None
     """Prompt tokens taken from any cache; None where unknown, which is never read as 0."""
     cached_local: int | None
@@ -40,7 +40,7 @@ class Answer:
     cached_external: int | None
     """Those of ``cached`` that came from a KV connector; None where unknown."""
     doubts: tuple[str, ...] = ()
-    """Reasons why the hit counts are not to be believed, e.g. a connector's log that says less was retrieved."""
+    """Why the hit counts are not to be believed, e.g. a connector's log that says less was retrieved."""
     error: str | None = None
     """What went wrong; None where nothing did. Whatever ids came with an error are not an answer."""
 
@@ -60,7 +60,7 @@ class Question:
     eos_ids: frozenset[int]
     """End-of-sequence ids: only one of these, as its last id, makes an answer of fewer tokens whole."""
     tier: Tier | None
-    """Where a reuse must come from: ``local`` for native caching, ``external`` for a connector, None for the control."""
+    """Where a reuse must come from: ``local`` for native caching, ``external`` for a connector."""
 
 
 def ids_sha256(ids: Iterable[int]) -> str:
@@ -73,5 +73,10 @@ def ids_sha256(ids: Iterable[int]) -> str:
 
 
 def is_count(value: object) -> TypeGuard[int]:
-    """Whether a fact is a number of tokens or a token id: an integer of at least 0, and no bool (an int in Python)."""
+    """Whether a fact is a number of tokens or a token id: an integer of at least 0 that is no bool."""
     return type(value) is int and value >= 0
+
+
+def is_positive(value: object) -> TypeGuard[int]:
+    """Whether a fact is a number of tokens above 0."""
+    return is_count(value) and value > 0

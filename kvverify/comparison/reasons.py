@@ -1,4 +1,4 @@
-"""What each reason code of a verdict says to a reader. Codes are part of the report's contract: they never change."""
+"""What each reason code of a verdict says to a reader. Codes are a contract: none changes."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,13 +11,13 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "cold_had_hit": "the cold answer took part of its prompt from a cache",
         "cold_hits_unknown": "whether the cold answer took anything from a cache is not known",
         "cold_missing": "there is no cold answer",
-        "cold_not_whole": "the cold answer is not of the asked length and did not stop at an end-of-sequence id",
+        "cold_not_whole": "the cold answer is cut short, longer than asked or empty",
         "control_doubted": "the engine's log casts doubt on the control's hit counts",
         "control_failed": "the control's generation failed or returned no usable token ids",
         "control_had_hit": "the control took part of its prompt from a cache",
         "control_hits_unknown": "whether the control took anything from a cache is not known",
         "control_missing": "there is no control answer",
-        "control_not_whole": "the control's answer is not of the asked length and did not stop at an end-of-sequence id",
+        "control_not_whole": "the control's answer is cut short, longer than asked or empty",
         "difference_from_cold": "a reuse's token ids differ from the cold answer's",
         "difference_from_control": "an answer's token ids differ from the control's",
         "difference_without_proven_reuse": "an answer that differs is not proven to have reused anything",
@@ -28,7 +28,7 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "reuse_hits_impossible": "a reuse claims at least as many cached tokens as its prompt has",
         "reuse_hits_unknown": "how much a reuse took from a cache is not known",
         "reuse_missing": "a reusing answer is missing",
-        "reuse_not_whole": "a reusing answer is not of the asked length and did not stop at an end-of-sequence id",
+        "reuse_not_whole": "a reusing answer is cut short, longer than asked or empty",
         "reuse_tier_unknown": "which cache a reuse took its tokens from is not known",
         "reuse_unplanned": "there are more reusing answers than planned",
         "reuse_without_hit": "a reuse took nothing from any cache",

@@ -1,7 +1,8 @@
 """From facts to verdicts and the exit status.
 
-Two rules hold everywhere. A difference between two completed answers is a ``fail``, whatever else broke. A ``pass``
-needs every fact that it rests on, present and well formed: anything missing, unknown or odd is ``inconclusive``.
+Two rules hold everywhere. A difference between two completed answers is a ``fail``, whatever else broke. A
+``pass`` needs every fact that it rests on, present and well formed: anything missing, unknown or odd is
+``inconclusive``.
 """
 
 from collections.abc import Sequence
@@ -41,8 +42,8 @@ RunVerdict = Literal["pass", "fail", "inconclusive", "control_only_pass"]
 class Comparison:
     """Where one answer of a target differs from the answers that it must equal.
 
-    None means that no difference was seen. That is equality only where neither of the two is missing, failed or cut
-    short; the verdict's reasons say so.
+    None means that no difference was seen. That is equality only where neither of the two is missing, failed
+    or cut short; the verdict's reasons say so.
     """
 
     role: Role
@@ -52,7 +53,7 @@ class Comparison:
     from_control: int | None
     """Index of the first generated id that differs from the control's."""
     from_cold: int | None
-    """Index of the first generated id that differs from the cold answer's; always None for the cold answer itself."""
+    """Index of the first generated id that differs from the cold answer's; None for that one itself."""
 
     @property
     def differs(self) -> bool:
@@ -67,7 +68,7 @@ class ProbeVerdict:
     verdict: Verdict
     """``pass``, ``fail`` or ``inconclusive``."""
     reasons: tuple[str, ...]
-    """Codes, sorted, each once (keys of :data:`kvverify.comparison.reasons.REASONS`); empty for a pass only."""
+    """Codes (keys of :data:`~kvverify.comparison.REASONS`), sorted, each once; empty for a pass only."""
     comparisons: tuple[Comparison, ...] = ()
     """The cold answer's, then each reuse's in order; none for a control."""
 
@@ -77,8 +78,8 @@ def judge_probe(
 ) -> ProbeVerdict:
     """Judge one probe of a target against its control.
 
-    A None among the answers is one that never came. A difference fails the probe; any gap in the evidence keeps it
-    from passing.
+    A None among the answers is one that never came. A difference fails the probe; any gap in the evidence
+    keeps it from passing.
     """
     comparisons = [Comparison("cold", 0, _difference(question, cold, control), None)]
     gaps = answer_gaps(question, control, "control", 0) | answer_gaps(question, cold, "cold", 0)
@@ -94,23 +95,29 @@ def judge_probe(
 
 
 def judge_control(question: Question, control: Answer | None) -> ProbeVerdict:
-    """Judge the control's answer on its own: whole, without a hit, to the planned prompt. It can never ``fail``."""
+    """Judge the control's answer on its own: whole, without a hit, to the planned prompt. It never fails."""
     gaps = answer_gaps(question, control, "control", 0)
     return ProbeVerdict("inconclusive" if gaps else "pass", tuple(sorted(gaps)))
 
 
-def judge_target(probes: Sequence[Verdict], planned: int, arm_complete: bool) -> Verdict:
-    """Return the worst of an arm's probe verdicts; a pass needs exactly the planned ones and a complete arm."""
+# A bool stands where the facts of an arm or of a run are listed in order, like any other fact.
+def judge_target(probes: Sequence[Verdict], planned: int, arm_complete: bool) -> Verdict:  # noqa: FBT001
+    """Return the worst of an arm's probe verdicts; a pass needs all the planned ones and a complete arm."""
     if "fail" in probes:
         return "fail"
     all_there = is_count(planned) and len(probes) == planned > 0 and arm_complete is True
     return "pass" if all_there and all(probe == "pass" for probe in probes) else "inconclusive"
 
 
-def judge_run(control: Verdict, targets: Sequence[Verdict], targets_asked: int, complete: bool) -> RunVerdict:
+def judge_run(
+    control: Verdict,
+    targets: Sequence[Verdict],
+    targets_asked: int,
+    complete: bool,  # noqa: FBT001 - as above
+) -> RunVerdict:
     """Return the worst verdict of a run.
 
-    ``complete``: every arm ended as it must, nothing failed outside the arms, and the model's files did not change.
+    ``complete``: every arm ended as it must, nothing failed outside the arms, and no model file changed.
     """
     if control == "fail" or "fail" in targets:
         return "fail"
@@ -121,7 +128,7 @@ def judge_run(control: Verdict, targets: Sequence[Verdict], targets_asked: int, 
 
 
 def exit_status(verdict: RunVerdict) -> Literal[0, 1, 2]:
-    """Return a run's exit status: 1 for a difference, 0 for a pass within what was asked, 2 for everything else."""
+    """Return a run's exit status: 1 for a difference, 0 for a pass within what was asked, else 2."""
     if verdict == "fail":
         return 1
     return 0 if verdict in ("pass", "control_only_pass") else 2
@@ -143,7 +150,7 @@ def _difference(question: Question, a: Answer | None, b: Answer | None) -> int |
 def _difference_reasons(
     question: Question, comparisons: Sequence[Comparison], answers: Sequence[Answer | None]
 ) -> set[str]:
-    """Return the codes of the differences seen, and whether one of them is in an answer that may not have reused."""
+    """Return the codes of the differences seen, and whether one is in an answer that may not have reused."""
     reasons = set()
     for comparison, answer in zip(comparisons, answers, strict=True):
         if comparison.from_control is not None:
