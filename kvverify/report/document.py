@@ -17,7 +17,7 @@ from kvverify.comparison.verdicts import (
     judge_run,
     judge_target,
 )
-from kvverify.report.arms import CONTROL, TIERS, expected_arms, misfits
+from kvverify.comparison.arms import CONTROL, TIERS, expected_arms, misfits
 
 Document = dict[str, Any]
 """A report, or a part of one, as JSON gives it. The schema says what is in it."""

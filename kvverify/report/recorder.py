@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import kvverify
-from kvverify.report.arms import TIERS
+from kvverify.comparison.arms import TIERS
 from kvverify.report.document import Document, expected_answers, judged
 from kvverify.report.store import ReportStore
 

@@ -1,0 +1,1 @@
+"""The child process of an arm: the only package of kvverify that imports vllm."""

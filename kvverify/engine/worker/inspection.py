@@ -1,0 +1,114 @@
+"""Evidence from inside the engine: what vLLM resolved and what its worker process says about itself."""
+
+import dataclasses
+import enum
+import math
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+EXTENSION = "kvverify.engine.worker.inspection.WorkerInspection"
+"""What ``worker_extension_cls`` is set to; vLLM mixes the class into its worker (vllm/v1/worker/worker_base.py)."""
+
+SECRET_ENDINGS = ("token", "key", "secret", "password", "credentials")
+"""Configuration fields whose names end so and whose value is text are never recorded."""
+
+
+class WorkerInspection:
+    """Mixed into vLLM's worker, in its own process; called through ``collective_rpc``."""
+
+    def kvverify_inspect(self) -> dict[str, Any]:
+        """Device, attention backends and KV layout of the first layer's cache, and the connector that was loaded."""
+        runner = self.model_runner  # type: ignore[attr-defined]  # an attribute of the vLLM worker that this is mixed into
+        backends = {group.backend.get_name() for groups in runner.attn_groups for group in groups}
+        cache = runner.kv_caches[0] if runner.kv_caches else None
+        return {
+            "device": str(self.device),  # type: ignore[attr-defined]  # likewise
+            "device_name": _device_name(self.device),  # type: ignore[attr-defined]  # likewise
+            "worker_class": _qualified(type(self)),
+            "model_runner_class": _qualified(type(runner)),
+            "attention_backends": sorted(backends),
+            "kv_layers": len(runner.kv_caches),
+            "kv_layout": None
+            if cache is None
+            else {"shape": list(cache.shape), "stride": list(cache.stride()), "dtype": str(cache.dtype)},
+            "connector": _connector(),
+            "variables": {name: os.environ.get(name) for name in ("PYTHONHASHSEED", "OMP_NUM_THREADS")},
+        }
+
+
+def _device_name(device: Any) -> str | None:
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else None
+
+
+def _qualified(cls: type[Any]) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _connector() -> dict[str, Any] | None:
+    """Class, module and file of the KV connector in this worker; None where there is none."""
+    from vllm.distributed.kv_transfer import get_kv_transfer_group, has_kv_transfer_group
+
+    if not has_kv_transfer_group():
+        return None
+    cls = type(get_kv_transfer_group())
+    return {"class": cls.__qualname__, "module": cls.__module__, "file": sys.modules[cls.__module__].__file__}
+
+
+def effective_facts(config: Any, worker: dict[str, Any], sampling: dict[str, Any]) -> dict[str, Any]:
+    """The facts of an arm that verdicts and readers depend on, from vLLM's resolved configuration and its worker."""
+    transfer = config.kv_transfer_config
+    return {
+        **worker,
+        "model": str(config.model_config.model),
+        "dtype": str(config.model_config.dtype),
+        "max_model_len": config.model_config.max_model_len,
+        "enforce_eager": config.model_config.enforce_eager,
+        "prefix_caching": config.cache_config.enable_prefix_caching,
+        "prefix_caching_hash_algo": config.cache_config.prefix_caching_hash_algo,
+        "block_size": config.cache_config.block_size,
+        "kv_cache_dtype": str(config.cache_config.cache_dtype),
+        "gpu_blocks": config.cache_config.num_gpu_blocks,
+        "max_num_seqs": config.scheduler_config.max_num_seqs,
+        "kv_transfer": None
+        if transfer is None
+        else {
+            name: json_value(getattr(transfer, name))
+            for name in (
+                "kv_connector",
+                "kv_connector_module_path",
+                "kv_role",
+                "kv_load_failure_policy",
+                "kv_connector_extra_config",
+            )
+        },
+        "sampling": sampling,
+    }
+
+
+def json_value(value: Any, name: str = "") -> Any:
+    """``value`` as JSON: dataclasses field by field, sets sorted, anything else by its text. Secrets become a mark."""
+    if isinstance(value, str) and value and name.lower().endswith(SECRET_ENDINGS):
+        return "(not recorded)"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such numbers
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, enum.Enum):
+        return value.name
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        named = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+        return {key: json_value(item, key) for key, item in named.items()}
+    if isinstance(value, Mapping):
+        return {str(key): json_value(item, str(key)) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((json_value(item) for item in value), key=str)
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    if isinstance(value, PurePath):
+        return str(value)
+    return repr(value) if not hasattr(value, "__name__") else f"{value.__module__}.{value.__name__}"
