@@ -4,7 +4,8 @@
 class KvverifyError(Exception):
     """Base of every error that ends a command with one clear line.
 
-    ``problem`` says what is wrong and where; ``remedy`` what to do about it. ``exit_status`` is what the command
+    ``problem`` says what is wrong and where; ``remedy`` what to do about it. ``exit_status`` is what the
+    command
     returns: 2, because nothing was proven either way.
     """
 

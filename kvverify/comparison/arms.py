@@ -44,9 +44,7 @@ def misfits(name: str, effective: Mapping[str, Any] | None) -> list[str]:
     found = []
     caching = effective.get("prefix_caching")
     if caching is not (name == NATIVE):
-        found.append(
-            f"the engine's prefix caching is {_word(caching)}, {name} needs it {_word(name == NATIVE)}"
-        )
+        found.append(f"the engine's prefix caching is {_word(caching)}, {name} needs it {_word(name == NATIVE)}")
     connector = effective.get("connector", "unknown")
     if name == LMCACHE:
         if not _is_in_tree_lmcache(connector):

@@ -6,17 +6,22 @@ from pathlib import Path
 _TAIL_BYTES = 1 << 18
 _PREFIX = re.compile(r"^(\([^)]*\) )?([A-Z]+ [\d-]+ [\d:.]+ \[[^\]]*\] )?")
 _ERROR = re.compile(r"^(?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b.*")
-_GENERIC = ("Engine core initialization failed", "EngineDeadError", "See root cause above", "WorkerProc initialization failed")
+_GENERIC = (
+    "Engine core initialization failed",
+    "EngineDeadError",
+    "See root cause above",
+    "WorkerProc initialization failed",
+)
 
 
 def cause_in(log: Path) -> str | None:
-    """The first specific exception in the last part of the log, as the engine worded it; None where there is none.
+    """The first specific exception in the last part of the log, as the engine worded it, or None.
 
     vLLM's parent process only says "Engine core initialization failed"; the cause is printed by the process that met it,
     earlier in the log and behind a process prefix such as ``(EngineCore pid=7) ERROR 01-01 00:00:00 [core.py:1]``.
     """
     try:
-        with open(log, "rb") as file:
+        with log.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _TAIL_BYTES))
             lines = file.read().decode(errors="replace").splitlines()

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -32,8 +33,6 @@ def wait_until_gone(group: int, seconds: float) -> bool:
 
 def end_group(group: int, seconds: float = 10.0) -> bool:
     """Kill every member of the group; whether all were gone within ``seconds``."""
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     return wait_until_gone(group, seconds)

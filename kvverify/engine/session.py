@@ -65,7 +65,7 @@ class ArmSession:
         commands_in, self._commands = os.pipe()
         self._events, events_out = os.pipe()
         try:
-            with open(log, "ab") as output:
+            with log.open("ab") as output:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "kvverify.engine.worker", str(commands_in), str(events_out)],
                     stdin=subprocess.DEVNULL,
@@ -73,7 +73,7 @@ class ArmSession:
                     stderr=output,
                     env=dict(variables),
                     pass_fds=(commands_in, events_out),
-                    start_new_session=True,  # its own process group: Ctrl-C is ours to handle, and it can be ended whole
+                    start_new_session=True,  # a process group of its own: it can be ended whole, and Ctrl-C is for us
                 )
         finally:
             os.close(commands_in)
@@ -156,8 +156,10 @@ class ArmSession:
         return message
 
     def _read_line(self, deadline: float) -> bytes | None:
-        """The next line of events, or None at the deadline. The process's death is noticed even while its children
-        still hold the pipe open."""
+        """The next line of events, or None at the deadline.
+
+        The process's death is noticed even while its children still hold the pipe open.
+        """
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
             if left <= 0:

@@ -1,6 +1,7 @@
 """Messages between the parent and an arm's process: one JSON object a line, over pipes of their own.
 
-Engine output goes to the arm's log and never to these pipes, so that nothing an engine prints can be read as a result.
+Engine output goes to the arm's log and never to these pipes, so that nothing an engine prints can be read
+as a result.
 """
 
 import json
@@ -105,7 +106,7 @@ def encode(message: Message) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """The message that a line holds; ValueError for anything else, so that a stray write can never pass for a result."""
+    """The message that a line holds; ValueError for anything else, so that no stray write passes for a result."""
     try:
         body = json.loads(line)
         kind = _KINDS[body.pop("message")]

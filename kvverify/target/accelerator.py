@@ -79,15 +79,16 @@ def _first_visible_gpu() -> Iterator[Any]:
             f"--device cuda: no NVIDIA driver answers ({error})",
             "run on a machine with an NVIDIA GPU (in a container: with --gpus), or ask for --device cpu",
         ) from None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     try:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
         if visible.isdigit():
             yield pynvml.nvmlDeviceGetHandleByIndex(int(visible))
         else:
             yield pynvml.nvmlDeviceGetHandleByUUID(visible)
     except pynvml.NVMLError as error:
         raise PreflightError(
-            f"--device cuda: the GPU {visible or '(none)'} cannot be used ({error})", "check CUDA_VISIBLE_DEVICES"
+            f"--device cuda: the GPU {visible or '(none)'} cannot be used ({error})",
+            "check CUDA_VISIBLE_DEVICES",
         ) from None
     finally:
         pynvml.nvmlShutdown()

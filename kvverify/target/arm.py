@@ -66,6 +66,8 @@ class Arm:
     """The engine arguments that select this arm's caches."""
     variables: dict[str, str] = field(default_factory=dict)
     """Environment variables that this arm adds."""
+    scope_tag: str | None = None
+    """KV transfer parameter that carries the cache scope to a connector; None where the salt does."""
 
     def engine_arguments(self) -> dict[str, Any]:
         """All keyword arguments of vLLM's EngineArgs."""
@@ -73,7 +75,7 @@ class Arm:
 
     def sampling_extra(self, scope: str) -> dict[str, Any]:
         """``extra_args`` of a request in a cache scope; the salt, which every arm sends, is not part of them."""
-        return {}
+        return {} if self.scope_tag is None else {"kv_transfer_params": {self.scope_tag: scope}}
 
     def mismatches(self, effective: dict[str, Any]) -> list[str]:
         """What the engine resolved otherwise than asked; empty where all is as it must be."""

@@ -83,11 +83,14 @@ def resolve(part: Part, name: str, revision: str | None) -> Identity:
     if folder.is_dir():
         if revision is not None:
             raise UsageError(
-                f"--{part}-revision: {name} is a local directory, which has no revision", "leave it out; it is hashed"
+                f"--{part}-revision: {name} is a local directory, which has no revision",
+                "leave it out; it is hashed",
             )
         return Identity(part, name, None, folder.resolve(), hash_folder(folder))
     if not _HUB_NAME.fullmatch(name) or folder.exists():
-        raise UsageError(f"--{part}: {name} is no directory and no organisation/name of the model hub", "check the path")
+        raise UsageError(
+            f"--{part}: {name} is no directory and no organisation/name of the model hub", "check the path"
+        )
     if revision is None or not _COMMIT.fullmatch(revision):
         raise UsageError(
             f"--{part}-revision: {revision or 'none given'} for {name}; branches and tags can move",
@@ -101,7 +104,7 @@ def hash_folder(folder: Path) -> tuple[FileHash, ...]:
     files = []
     for path in _file_names(folder):
         mark = _mark(folder / path)
-        with open(folder / path, "rb") as content:
+        with (folder / path).open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
         files.append(FileHash(path, (folder / path).stat().st_size, digest, mark))
     return tuple(files)
@@ -113,7 +116,9 @@ def check_model(identity: Identity) -> dict[str, Any]:
     try:
         config = json.loads(file.read_text())
     except (OSError, ValueError) as error:
-        raise PreflightError(f"--model: {file} cannot be read ({error})", "name a model folder with a config.json") from None
+        raise PreflightError(
+            f"--model: {file} cannot be read ({error})", "name a model folder with a config.json"
+        ) from None
     if not isinstance(config, dict) or "architectures" not in config:
         raise PreflightError(f"--model: {file} names no architecture", "name a folder in Hugging Face's model format")
     return config

@@ -14,8 +14,25 @@ ENFORCED = {
 }
 """Set to these values in every arm, whatever the caller's environment says."""
 
-_RECORDED_PREFIXES = ("VLLM_", "LMCACHE_", "CUDA_", "NCCL_", "TORCH", "PYTORCH_", "OMP_", "MKL_", "FLASHINFER_", "HF_")
-_RECORDED_NAMES = ("PYTHONHASHSEED", "LD_PRELOAD", "LD_LIBRARY_PATH", "TRANSFORMERS_OFFLINE", "NVIDIA_VISIBLE_DEVICES")
+_RECORDED_PREFIXES = (
+    "VLLM_",
+    "LMCACHE_",
+    "CUDA_",
+    "NCCL_",
+    "TORCH",
+    "PYTORCH_",
+    "OMP_",
+    "MKL_",
+    "FLASHINFER_",
+    "HF_",
+)
+_RECORDED_NAMES = (
+    "PYTHONHASHSEED",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "TRANSFORMERS_OFFLINE",
+    "NVIDIA_VISIBLE_DEVICES",
+)
 _SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
 
 
@@ -23,8 +40,8 @@ def arm_variables(environment: Mapping[str, str], device: str) -> dict[str, str]
     """The whole environment of an arm's processes, from the caller's.
 
     On a CPU every arm is bound to the same core: vLLM would otherwise give an arm with a connector one thread
-    fewer (vllm/utils/ompmultiprocessing.py), and with it another order of reductions. A caller's own binding or cache
-    size is kept, since it is the same for every arm.
+    fewer (vllm/utils/ompmultiprocessing.py), and with it another order of reductions. A caller's own
+    binding or cache size is kept, since it is the same for every arm.
     """
     variables = {**environment, **ENFORCED}
     if device == "cpu":

@@ -15,8 +15,8 @@ from kvverify.engine.wire import Message, decode
 def read_commands(descriptor: int, commands: "SimpleQueue[Message]") -> None:
     """Pass on each command; when the parent is gone, end this process group at once.
 
-    The parent holds the only writing end, so end of file means that it died, however it died. Engine processes that
-    outlive it would keep the GPU.
+    The parent holds the only writing end, so end of file means that it died, however it died. Engine
+    processes that outlive it would keep the GPU.
     """
     with os.fdopen(descriptor, "rb") as lines:
         for line in lines:
@@ -28,7 +28,7 @@ def main() -> None:
     """Serve the parent's commands until Stop."""
     commands_in, events_out = int(sys.argv[1]), int(sys.argv[2])
     for descriptor in (commands_in, events_out):
-        os.set_inheritable(descriptor, False)
+        os.set_inheritable(descriptor, False)  # processes that the engine spawns
     commands: SimpleQueue[Message] = SimpleQueue()
     threading.Thread(target=read_commands, args=(commands_in, commands), daemon=True).start()
 

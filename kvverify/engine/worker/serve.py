@@ -12,19 +12,33 @@ from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.sampling_params import RequestOutputKind
 from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.executor import Executor
 from vllm.v1.metrics.loggers import StatLoggerBase
 
-from kvverify.engine.wire import Answered, Failed, Generate, Message, Prepare, Prepared, Start, Started, Stop, Stopped
-from kvverify.engine.wire import encode
+from kvverify.engine.wire import (
+    Answered,
+    Failed,
+    Generate,
+    Message,
+    Prepare,
+    Prepared,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+    encode,
+)
 from kvverify.engine.worker.inspection import EXTENSION, effective_facts, json_value
 
 
-class PromptTokenSources(StatLoggerBase):
+class PromptTokenSources(StatLoggerBase):  # type: ignore[misc]  # vLLM is not typed for us
     """Keeps the split of the prompt tokens of the requests since ``clear``, summed over iterations.
 
-    ``RequestOutput.num_cached_tokens`` is the sum of both caches and starts at 0; the split comes only to a stat logger
-    (vllm/v1/metrics/stats.py, ``PromptTokenStats``). One request runs at a time, so the sums are that request's.
+    ``RequestOutput.num_cached_tokens`` is the sum of both caches and starts at 0; the split comes only to a
+    stat logger
+    (vllm/v1/metrics/stats.py, ``PromptTokenStats``). One request runs at a time, so the sums are that
+    request's.
     """
 
     latest: "PromptTokenSources"
@@ -80,28 +94,32 @@ class Engine:
         return SamplingParams(**self.sampling, output_kind=RequestOutputKind.FINAL_ONLY, extra_args=extra or None)
 
     async def answer(self, command: Generate) -> Answered:
-        assert self.llm is not None, "Generate came before Start"
+        if self.llm is None:
+            raise RuntimeError("Generate came before Start")
         sources = PromptTokenSources.latest
         sources.clear()
         prompt = TokensPrompt(prompt_token_ids=command.prompt_token_ids, cache_salt=command.scope)
+        sampling = self.sampling_params(command.sampling_extra)
         try:
-            async for output in self.llm.generate(prompt, self.sampling_params(command.sampling_extra), command.request):
-                last = output
+            (output,) = [each async for each in self.llm.generate(prompt, sampling, command.request)]
+        except EngineDeadError:
+            raise  # no further request can be answered either: the arm has failed, not this one answer
         except Exception as error:
             return Answered(command.request, None, None, None, None, None, None, f"{type(error).__name__}: {error}")
-        # The final output is queued just before its iteration's statistics are recorded (async_llm.py, output_handler).
+        # The final output is queued just before its iteration's statistics are recorded (async_llm.py,
+        # output_handler).
         for _ in range(50):
             if sources.total:
                 break
             await asyncio.sleep(0.01)
         split_known = sources.total == len(command.prompt_token_ids)
-        (completion,) = last.outputs
+        (completion,) = output.outputs
         return Answered(
             request=command.request,
-            prompt_token_ids=last.prompt_token_ids,
+            prompt_token_ids=output.prompt_token_ids,
             generated_token_ids=list(completion.token_ids),
             finish_reason=completion.finish_reason,
-            cached_tokens=last.num_cached_tokens,
+            cached_tokens=output.num_cached_tokens,
             cached_tokens_local=sources.local if split_known else None,
             cached_tokens_external=sources.external if split_known else None,
             error=None,

@@ -1,0 +1,154 @@
+"""The command line: click commands that only wire the packages together. Heavy imports stay inside the commands."""
+
+import json
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+import kvverify
+from kvverify.errors import KvverifyError
+
+EPILOG = "Exit status: 0 all checks passed, 1 a correctness check failed, 2 anything else, bad usage included."
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=EPILOG)
+@click.version_option(kvverify.__version__, prog_name="kvverify")
+def cli() -> None:
+    """Prove or refute that reusing cached KV gives exactly the token IDs that recomputation gives."""
+
+
+class ReuseCounts(click.ParamType[tuple[int, ...]]):
+    """Distinct positive integers joined by commas."""
+
+    name = "counts"
+
+    def convert(self, value: Any, _param: click.Parameter | None, _ctx: click.Context | None) -> tuple[int, ...]:
+        from kvverify.plan.suites import parse_reuse_counts
+
+        return value if isinstance(value, tuple) else parse_reuse_counts(value)
+
+
+POSITIVE = click.IntRange(min=1)
+SECONDS = click.FloatRange(min=0, min_open=True)
+FILE = click.Path(path_type=Path)
+
+
+@cli.command(epilog=EPILOG)
+@click.option("--model", required=True, metavar="DIR|ORG/NAME", help="Model folder, or a name on the model hub.")
+@click.option("--model-revision", metavar="COMMIT", help="Commit of a hub model: 40 hexadecimal digits.")
+@click.option("--tokenizer", metavar="DIR|ORG/NAME", help="Tokenizer.  [default: the model's]")
+@click.option("--tokenizer-revision", metavar="COMMIT", help="Commit of a hub tokenizer.")
+@click.option(
+    "--kv-connector",
+    required=True,
+    metavar="NAME",
+    help="LMCacheConnectorV1, or none for the engine without a connector.",
+)
+@click.option("--lmcache-config", type=FILE, metavar="FILE", help="LMCache's YAML; needed with a connector.")
+@click.option("--kv-connector-module-path", metavar="MODULE", help="Refused: only vLLM's own connectors are targets.")
+@click.option("--kv-connector-extra-config", type=FILE, metavar="FILE", help="Refused unless it is empty.")
+@click.option(
+    "--native-prefix-caching/--no-native-prefix-caching",
+    default=None,
+    help="vLLM's own prefix caching.  [default: on without a connector, off with one]",
+)
+@click.option("--suite", default="standard", show_default=True, help="standard, smoke or acceptance.")
+@click.option("--compare-native", is_flag=True, help="Acceptance: native prefix caching is a second target.")
+@click.option("--fixture", type=FILE, metavar="FILE", help="Acceptance: what is expected.")
+@click.option("--prompt-format", metavar="FORMAT", help="raw, chat or both.  [default: the suite's]")
+@click.option(
+    "--reuse-counts", type=ReuseCounts(), default="1,3", show_default=True, help="Reusing answers of a probe."
+)
+@click.option("--max-tokens", type=POSITIVE, default=16, show_default=True, help="Generated tokens an answer.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of prompts and engine.")
+@click.option("--device", default="cuda", show_default=True, help="cuda or cpu.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float16", "bfloat16", "float32"]),
+    default="float16",
+    show_default=True,
+    help="Data type.",
+)
+@click.option(
+    "--gpu-memory-utilization",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.45,
+    show_default=True,
+    help="Share of the device's memory.",
+)
+@click.option(
+    "--max-model-len",
+    type=POSITIVE,
+    help="Prompt and answer together, in tokens.  [default: the model's limit]",
+)
+@click.option("--block-size", type=POSITIVE, default=16, show_default=True, help="Tokens of one KV block.")
+@click.option("--chunk-size", type=POSITIVE, help="Span of the probes in tokens; with LMCache, its chunk size.")
+@click.option("--tenant", default="isolated-verifier", show_default=True, help="Part of every probe's cache scope.")
+@click.option("--report", type=FILE, required=True, metavar="FILE", help="JSON report to write; never overwritten.")
+@click.option(
+    "--start-timeout", type=SECONDS, default=600, show_default=True, help="Seconds for an engine to be ready."
+)
+@click.option("--answer-timeout", type=SECONDS, default=300, show_default=True, help="Seconds for one answer.")
+@click.option(
+    "--shutdown-timeout",
+    type=SECONDS,
+    default=60,
+    show_default=True,
+    help="Seconds for an engine to be gone.",
+)
+@click.option("--dry-run", is_flag=True, help="Check everything and print the probe manifest; verifies nothing.")
+def run(*, dry_run: bool, **given: Any) -> int:
+    """Verify a cache configuration against an engine with every cache off."""
+    from kvverify.interrupts import Interrupted, raise_on_signals
+    from kvverify.report.store import ReportStore
+    from kvverify.report.summary import render
+    from kvverify.target.options import RunOptions
+    from kvverify.verification import preflight, verify
+
+    options = RunOptions(**given)
+    store = ReportStore(options.report)
+    store.check()
+    checked = preflight(options, dict(os.environ))
+    if dry_run:
+        click.echo(json.dumps(checked.manifest(), indent=2))
+        click.echo("dry run: nothing was verified", err=True)
+        return 0
+    raise_on_signals()
+    began = time.monotonic()
+    try:
+        document = verify(
+            checked, store, lambda line: click.echo(f"[{time.monotonic() - began:4.0f} s] {line}", err=True)
+        )
+    except Interrupted as signal:
+        click.echo(f"interrupted by {signal}; see {store.report}", err=True)
+        document = json.loads(store.report.read_text())
+    click.echo(render(document, store.report, "text"))
+    return int(document["result"]["exit_status"])
+
+
+def main() -> NoReturn:
+    """Run the command line; every error is one line on stderr, and no error ever ends with status 1."""
+    try:
+        status = cli.main(prog_name="kvverify", standalone_mode=False)
+    except click.ClickException as error:
+        _complain(error.format_message().replace("\n", " "))
+    except KvverifyError as error:
+        _complain(str(error))
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted")
+    except BrokenPipeError:
+        sys.exit(2)
+    except Exception:  # noqa: BLE001 - whatever it is, Python would end with 1, which means a failed check
+        traceback.print_exc()
+        _complain("internal error, please report it with the lines above")
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _complain(message: str) -> NoReturn:
+    click.echo(f"kvverify: error: {message}", err=True)
+    sys.exit(2)
