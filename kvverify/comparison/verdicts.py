@@ -100,8 +100,7 @@ def judge_control(question: Question, control: Answer | None) -> ProbeVerdict:
     return ProbeVerdict("inconclusive" if gaps else "pass", tuple(sorted(gaps)))
 
 
-# A bool stands where the facts of an arm or of a run are listed in order, like any other fact.
-def judge_target(probes: Sequence[Verdict], planned: int, arm_complete: bool) -> Verdict:  # noqa: FBT001
+def judge_target(probes: Sequence[Verdict], planned: int, arm_complete: bool) -> Verdict:  # noqa: FBT001 - a fact like the others, not a switch
     """Return the worst of an arm's probe verdicts; a pass needs all the planned ones and a complete arm."""
     if "fail" in probes:
         return "fail"
@@ -113,7 +112,7 @@ def judge_run(
     control: Verdict,
     targets: Sequence[Verdict],
     targets_asked: int,
-    complete: bool,  # noqa: FBT001 - as above
+    complete: bool,  # noqa: FBT001 - a fact like the others, not a switch
 ) -> RunVerdict:
     """Return the worst verdict of a run.
 
