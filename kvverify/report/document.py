@@ -8,6 +8,7 @@ the same verdicts or the report is not sound. No I/O here.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kvverify.comparison.arms import CONTROL, TIERS, expected_arms, misfits
 from kvverify.comparison.facts import Answer, Question, Tier, Verdict
 from kvverify.comparison.verdicts import (
     ProbeVerdict,
@@ -17,7 +18,6 @@ from kvverify.comparison.verdicts import (
     judge_run,
     judge_target,
 )
-from kvverify.comparison.arms import CONTROL, TIERS, expected_arms, misfits
 
 Document = dict[str, Any]
 """A report, or a part of one, as JSON gives it. The schema says what is in it."""
@@ -145,9 +145,7 @@ def _without_trust(judgement: ProbeVerdict, odd: Sequence[Answer]) -> Document:
     return {"verdict": verdict, "reasons": sorted(reasons)}
 
 
-def _sort_out(
-    arm: str, probe: Document, answers: Iterable[Document]
-) -> tuple[list[Answer | None], list[Answer]]:
+def _sort_out(arm: str, probe: Document, answers: Iterable[Document]) -> tuple[list[Answer | None], list[Answer]]:
     """Split a probe's answers into one place for each that the arm owes, and those without a place."""
     places: dict[tuple[str, int], Answer | None] = dict.fromkeys(expected_answers(arm, probe["reuse_count"]))
     odd = []
