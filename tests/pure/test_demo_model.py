@@ -98,9 +98,7 @@ def test_only_the_known_file_is_converted(script: ModuleType, tmp_path: Path) ->
         script.convert(other, tmp_path)
 
 
-def test_the_cache_folder_follows_xdg(
-    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_cache_folder_follows_xdg(script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert script.default_folder() == tmp_path / "kvverify" / "smollm2-135m-instruct"
     monkeypatch.setenv("XDG_CACHE_HOME", "")  # the XDG specification: empty means unset

@@ -28,18 +28,12 @@ COMMANDS = [
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A user's environment: byte code is kept (here, in a folder of the test's own), no coverage measured."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("COV", "COVERAGE", "PYTHON"))
-    }
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("COV", "COVERAGE", "PYTHON"))}
     return {**kept, "PYTHONPYCACHEPREFIX": str(tmp_path_factory.mktemp("bytecode"))}
 
 
 def run(arguments: list[str], environment: dict[str, str]) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True, check=True)
     return done.stderr
 
 
