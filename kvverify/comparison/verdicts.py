@@ -100,7 +100,11 @@ def judge_control(question: Question, control: Answer | None) -> ProbeVerdict:
     return ProbeVerdict("inconclusive" if gaps else "pass", tuple(sorted(gaps)))
 
 
-def judge_target(probes: Sequence[Verdict], planned: int, arm_complete: bool) -> Verdict:  # noqa: FBT001 - a fact like the others, not a switch
+def judge_target(
+    probes: Sequence[Verdict],
+    planned: int,
+    arm_complete: bool,  # noqa: FBT001 - a fact like the others, not a switch
+) -> Verdict:
     """Return the worst of an arm's probe verdicts; a pass needs all the planned ones and a complete arm."""
     if "fail" in probes:
         return "fail"
