@@ -92,8 +92,9 @@ class TestDifference:
         reasons = judge(cold=replace(COLD, generated=OTHER, cached=cached)).reasons
         assert "difference_without_proven_reuse" in reasons
 
-    def test_a_cold_answer_that_hit_and_differs_did_reuse(self) -> None:
-        cold = replace(COLD, generated=OTHER, cached=16, cached_local=16)
+    @pytest.mark.parametrize("tier", ["cached_local", "cached_external"])
+    def test_a_cold_answer_that_hit_any_cache_and_differs_did_reuse(self, tier: str) -> None:
+        cold = replace(COLD, generated=OTHER, cached=16, **{tier: 16})
         assert judge(cold=cold).reasons == ("cold_had_hit", "difference_from_cold", "difference_from_control")
 
     @pytest.mark.parametrize(
