@@ -127,9 +127,9 @@ class Recorder:
         if set(answer) != _ANSWER_KEYS:
             raise ValueError(f"an answer has the keys {sorted(_ANSWER_KEYS)}, not {sorted(answer)}")
         owed = expected_answers(arm_name, self._probe(answer["probe"])["reuse_count"])
-        given = sum(one["probe"] == answer["probe"] for one in arm["answers"])
+        given = [(one["role"], one["ordinal"]) for one in arm["answers"] if one["probe"] == answer["probe"]]
         place = (answer["role"], answer["ordinal"])
-        if place not in owed[given:]:
+        if place not in owed or (given and owed.index(place) <= owed.index(given[-1])):
             raise ValueError(f"{arm_name} owes no answer {place} for {answer['probe']}, or none any more")
         arm["answers"].append(copy.deepcopy(dict(answer)))
         if place == owed[-1] or answer["error"] is not None:
