@@ -6,7 +6,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import click
 
@@ -127,8 +127,43 @@ def run(*, dry_run: bool, **given: Any) -> int:
     except Interrupted as signal:
         click.echo(f"interrupted by {signal}; see {store.report}", err=True)
         document = json.loads(store.report.read_text())
-    click.echo(render(document, store.report, "text"))
+    click.echo(render(document, store.report, "text", colour=_colour()))
     return int(document["result"]["exit_status"])
+
+
+@cli.command()
+@click.argument("report", type=FILE)
+def validate(report: Path) -> int:
+    """Check that REPORT is sound: its schema, and that every verdict follows from its answers and evidence files.
+
+    Exit status: 0 the report is sound, whatever its verdict; 2 it is not, every reason on a line of its own.
+    """
+    from kvverify.report.load import load_report
+    from kvverify.report.rederive import check
+
+    document = load_report(report)
+    reasons = check(document, report.parent)
+    for reason in reasons:
+        click.echo(f"{report}: {reason}", err=True)
+    if reasons:
+        return 2
+    click.echo(f"{report} is sound: every verdict follows from its evidence (verdict: {document['result']['verdict']})")
+    return 0
+
+
+@cli.command()
+@click.argument("report", type=FILE)
+@click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True)
+def summary(report: Path, form: Literal["text", "markdown"]) -> None:
+    """Show what REPORT says: the verdict first, then each probe, and what was and was not tested."""
+    from kvverify.report.load import load_report
+    from kvverify.report.summary import render
+
+    click.echo(render(load_report(report), report, form, colour=_colour()))
+
+
+def _colour() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def main() -> NoReturn:
