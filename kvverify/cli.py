@@ -1,6 +1,7 @@
 """The command line: click commands that only wire the packages together. Heavy imports stay inside the commands."""
 
 import json
+import math
 import os
 import sys
 import time
@@ -33,8 +34,19 @@ class ReuseCounts(click.ParamType[tuple[int, ...]]):
         return value if isinstance(value, tuple) else parse_reuse_counts(value)
 
 
+class FiniteRange(click.FloatRange):
+    """A range without the numbers that no comparison excludes (nan) and that JSON does not have (inf)."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
 POSITIVE = click.IntRange(min=1)
-SECONDS = click.FloatRange(min=0, min_open=True)
+SECONDS = FiniteRange(min=0, min_open=True)
+SEEDS = click.IntRange(min=0, max=2**32 - 1)  # the engine seeds numpy too, which takes no more
 FILE = click.Path(path_type=Path)
 
 
@@ -65,7 +77,7 @@ FILE = click.Path(path_type=Path)
     "--reuse-counts", type=ReuseCounts(), default="1,3", show_default=True, help="Reusing answers of a probe."
 )
 @click.option("--max-tokens", type=POSITIVE, default=16, show_default=True, help="Generated tokens an answer.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of prompts and engine.")
+@click.option("--seed", type=SEEDS, default=0, show_default=True, help="Seed of prompts and engine.")
 @click.option("--device", default="cuda", show_default=True, help="cuda or cpu.")
 @click.option(
     "--dtype",
@@ -76,7 +88,7 @@ FILE = click.Path(path_type=Path)
 )
 @click.option(
     "--gpu-memory-utilization",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=FiniteRange(0, 1, min_open=True, max_open=True),
     default=0.45,
     show_default=True,
     help="Share of the device's memory.",
@@ -125,6 +137,8 @@ def run(*, dry_run: bool, **given: Any) -> int:
             checked, store, lambda line: click.echo(f"[{time.monotonic() - began:4.0f} s] {line}", err=True)
         )
     except Interrupted as signal:
+        if not store.report.exists():
+            raise
         click.echo(f"interrupted by {signal}; see {store.report}", err=True)
         document = json.loads(store.report.read_text())
     click.echo(render(document, store.report, "text", colour=_colour()))
@@ -168,16 +182,23 @@ def _colour() -> bool:
 
 def main() -> NoReturn:
     """Run the command line; every error is one line on stderr, and no error ever ends with status 1."""
+    from kvverify.interrupts import Interrupted
+
     try:
         status = cli.main(prog_name="kvverify", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(2)
     except click.ClickException as error:
-        _complain(error.format_message().replace("\n", " "))
+        _complain(error.format_message())
     except KvverifyError as error:
         _complain(str(error))
     except (click.Abort, KeyboardInterrupt):
         _complain("interrupted")
-    except BrokenPipeError:
-        sys.exit(2)
+    except Interrupted as signal:
+        _complain(f"interrupted by {signal}")
+    except (SystemExit, BrokenPipeError):
+        sys.exit(2)  # click ends with 1 when nobody reads its output any more, which would mean a failed check
     except Exception:  # noqa: BLE001 - whatever it is, Python would end with 1, which means a failed check
         traceback.print_exc()
         _complain("internal error, please report it with the lines above")
@@ -185,5 +206,5 @@ def main() -> NoReturn:
 
 
 def _complain(message: str) -> NoReturn:
-    click.echo(f"kvverify: error: {message}", err=True)
+    click.echo(f"kvverify: error: {' '.join(message.splitlines())}", err=True)  # a path may hold line breaks
     sys.exit(2)
