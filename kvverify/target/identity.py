@@ -80,21 +80,29 @@ def resolve(part: Part, name: str, revision: str | None) -> Identity:
     ``name`` is a local directory, or ``organisation/name`` on the hub with a 40-digit commit as ``revision``.
     """
     folder = Path(name)
+    if not name:
+        raise UsageError(f"--{part} is empty", "name a directory, or organisation/name of the model hub")
     if folder.is_dir():
         if revision is not None:
             raise UsageError(
                 f"--{part}-revision: {name} is a local directory, which has no revision",
                 "leave it out; it is hashed",
             )
-        return Identity(part, name, None, folder.resolve(), hash_folder(folder))
+        try:
+            return Identity(part, name, None, folder.resolve(), hash_folder(folder))
+        except OSError as error:  # most often a link into a hub cache that is not there any more
+            raise PreflightError(
+                f"--{part}: {error.filename} cannot be read ({error.strerror})", "complete the folder, or name another"
+            ) from None
     if not _HUB_NAME.fullmatch(name) or folder.exists():
         raise UsageError(
             f"--{part}: {name} is no directory and no organisation/name of the model hub", "check the path"
         )
     if revision is None or not _COMMIT.fullmatch(revision):
         raise UsageError(
-            f"--{part}-revision: {revision or 'none given'} for {name}; branches and tags can move",
-            "give the commit, 40 lower-case hexadecimal digits",
+            f"--{part}-revision: {revision or 'none given'} for {name}, which is no local directory; on the hub, branches "
+            "and tags can move",
+            f"check the path, or give the commit of {name}: 40 lower-case hexadecimal digits",
         )
     return Identity(part, name, revision, _download(part, name, revision), ())
 
@@ -131,7 +139,10 @@ def model_limit(config: dict[str, Any]) -> int:
         for key in _LENGTH_KEYS:
             if type(source.get(key)) is int and source[key] > 0:
                 return int(source[key])
-    raise PreflightError("--model: its config.json tells no length limit", "give --max-model-len")
+    raise PreflightError(
+        "--model: its config.json tells no length limit, which --max-model-len is checked against",
+        f"name a model whose config.json has one of {', '.join(_LENGTH_KEYS)}",
+    )
 
 
 def _file_names(folder: Path) -> list[str]:

@@ -58,6 +58,12 @@ class RunOptions:
 
 def select_arms(options: RunOptions) -> tuple[str, ...]:
     """Names of the arms that the options ask for, in running order; UsageError for what is no supported target."""
+    if options.tokenizer_revision is not None and options.tokenizer is None:
+        raise UsageError("--tokenizer-revision needs --tokenizer", "leave it out, or name the tokenizer as well")
+    if options.fixture is not None and options.suite != "acceptance":
+        raise UsageError(
+            f"--fixture belongs to --suite acceptance, not to {options.suite}", "leave it out, or ask for that suite"
+        )
     if options.kv_connector == "none":
         _refuse_leftovers_of_a_connector(options)
         return (CONTROL,) if options.native_prefix_caching is False else (CONTROL, NATIVE)
