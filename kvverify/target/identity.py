@@ -100,8 +100,8 @@ def resolve(part: Part, name: str, revision: str | None) -> Identity:
         )
     if revision is None or not _COMMIT.fullmatch(revision):
         raise UsageError(
-            f"--{part}-revision: {revision or 'none given'} for {name}, which is no local directory; on the hub, branches "
-            "and tags can move",
+            f"--{part}-revision: {revision or 'none given'} for {name}, which is no local directory; on the hub, "
+            "branches and tags can move",
             f"check the path, or give the commit of {name}: 40 lower-case hexadecimal digits",
         )
     return Identity(part, name, revision, _download(part, name, revision), ())
