@@ -117,10 +117,11 @@ FILE = click.Path(path_type=Path)
 def run(*, dry_run: bool, **given: Any) -> int:
     """Verify a cache configuration against an engine with every cache off."""
     from kvverify.interrupts import Interrupted, raise_on_signals
+    from kvverify.preflight import preflight
     from kvverify.report.store import ReportStore
     from kvverify.report.summary import render
     from kvverify.target.options import RunOptions
-    from kvverify.verification import preflight, verify
+    from kvverify.verification import verify
 
     options = RunOptions(**given)
     store = ReportStore(options.report)

@@ -1,120 +1,27 @@
 """One run, from options to a finished report: preflight, then one arm after the other, recorded as it goes."""
 
-import platform
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
-from kvverify.comparison.arms import CONTROL, NATIVE
+from kvverify.comparison.arms import CONTROL
+from kvverify.comparison.connector_log import doubts, read_connector_log
 from kvverify.comparison.facts import ids_sha256
+from kvverify.engine.log import LogTail
 from kvverify.engine.session import ArmError, ArmSession, Limits
 from kvverify.engine.wire import Answered, Generate
-from kvverify.errors import ReportError, UsageError
-from kvverify.plan.plan import Plan, PlanRequest, Probe, build_plan
-from kvverify.plan.suites import DEFAULT_SPAN, find_suite, parse_prompt_format
-from kvverify.plan.tokenizer import load_tokenizer
+from kvverify.errors import ReportError
+from kvverify.plan.plan import Probe
+from kvverify.preflight import Preflight
 from kvverify.report.document import Document, expected_answers
 from kvverify.report.recorder import Recorder, new_document
 from kvverify.report.store import ReportStore
-from kvverify.target.accelerator import Accelerator, find_accelerator, memory_in_use, wait_until_free
-from kvverify.target.arm import Arm, EngineSettings
-from kvverify.target.control import control_arm
-from kvverify.target.identity import Identity, check_model, model_limit, resolve
-from kvverify.target.native import native_arm
-from kvverify.target.options import RunOptions, select_arms
-from kvverify.target.runtimes import Runtime, find_runtime, package_versions
-from kvverify.target.variables import arm_variables, recorded_variables
+from kvverify.target.accelerator import memory_in_use, wait_until_free
+from kvverify.target.arm import Arm
 
 Say = Callable[[str], None]
 """Takes one line of progress."""
-
-
-@dataclass(frozen=True)
-class Preflight:
-    """Everything that is known and checked before an engine starts."""
-
-    options: RunOptions
-    runtime: Runtime
-    accelerator: Accelerator
-    model: Identity
-    tokenizer: Identity
-    plan: Plan
-    arms: tuple[Arm, ...]
-    """In running order, the control first."""
-    variables: dict[str, str]
-    """The whole environment of the engine processes."""
-
-    def manifest(self) -> Document:
-        """The plan as the report holds it: no id ends an answer early, because end-of-sequence ids are ignored."""
-        return {**self.plan.manifest(), "eos_token_ids": []}
-
-    def request(self) -> dict[str, Any]:
-        """The options as JSON values."""
-        return {
-            name: str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
-            for name, value in asdict(self.options).items()
-        }
-
-    def environment(self) -> dict[str, Any]:
-        """The report's ``environment`` section."""
-        return {
-            "python": platform.python_version(),
-            "platform": platform.platform(),
-            "packages": package_versions(self.runtime),
-            "accelerator": self.accelerator.to_json(),
-            "variables": recorded_variables(self.variables),
-        }
-
-
-def preflight(options: RunOptions, environment: dict[str, str]) -> Preflight:
-    """Check everything that can be checked without an engine; the first error that is found ends the run."""
-    arm_names = select_arms(options)
-    suite = find_suite(options.suite)
-    formats = parse_prompt_format(options.prompt_format, suite)
-    runtime = find_runtime(options.device, arm_names)
-    accelerator = find_accelerator(options.device)
-    model = resolve("model", options.model, options.model_revision)
-    config = check_model(model)
-    tokenizer = (
-        resolve("tokenizer", options.model, options.model_revision)
-        if options.tokenizer is None
-        else resolve("tokenizer", options.tokenizer, options.tokenizer_revision)
-    )
-    limit = model_limit(config)
-    if options.max_model_len is not None and options.max_model_len > limit:
-        raise UsageError(
-            f"--max-model-len: {options.max_model_len} is more than the model's own limit {limit}", "lower it"
-        )
-    request = PlanRequest(
-        suite=options.suite,
-        prompt_formats=formats,
-        reuse_counts=options.reuse_counts,
-        span=options.chunk_size or DEFAULT_SPAN,
-        block_size=options.block_size,
-        max_tokens=options.max_tokens,
-        max_model_len=options.max_model_len or limit,
-        tenant=options.tenant,
-        seed=options.seed,
-    )
-    plan = build_plan(load_tokenizer(tokenizer.folder), request)
-    settings = EngineSettings(
-        model=str(model.folder),
-        tokenizer=str(tokenizer.folder),
-        dtype=options.dtype,
-        seed=options.seed,
-        max_model_len=request.max_model_len,
-        block_size=options.block_size,
-        gpu_memory_utilization=options.gpu_memory_utilization,
-        max_tokens=options.max_tokens,
-    )
-    makers = {CONTROL: control_arm, NATIVE: native_arm}
-    arms = tuple(makers[name](settings) for name in arm_names)
-    variables = arm_variables(environment, options.device)
-    return Preflight(options, runtime, accelerator, model, tokenizer, plan, arms, variables)
 
 
 def verify(checked: Preflight, store: ReportStore, say: Say) -> Document:
@@ -134,6 +41,7 @@ def verify(checked: Preflight, store: ReportStore, say: Say) -> Document:
         environment=checked.environment(),
         arms=[arm.name for arm in checked.arms],
         evidence_directory=store.evidence.name,
+        acceptance=None if checked.fixture is None else checked.fixture.acceptance(),
     )
     recorder = Recorder(store, document)
     recorder.write()
@@ -193,8 +101,9 @@ class _Run:
             if wrong := arm.mismatches(started.effective):
                 raise ArmError(f"{arm.name}: " + "; ".join(wrong), "this arm would not test what its name says")
             prepared = self._open(following, sessions) if following else None
+            tail = LogTail(session.log) if arm.has_connector else None
             for probe in self._checked.plan.probes:
-                self._ask(arm, session, probe)
+                self._ask(arm, session, probe, tail)
             self._say(f"{arm.name}: stopping the engine")
             session.stop()
             self._wait_for_memory(arm)
@@ -206,7 +115,7 @@ class _Run:
             self._recorder.arm_state(arm.name, "complete")
         return prepared
 
-    def _ask(self, arm: Arm, session: ArmSession, probe: Probe) -> None:
+    def _ask(self, arm: Arm, session: ArmSession, probe: Probe, tail: LogTail | None) -> None:
         """Every answer that the arm owes for a probe, one after the other."""
         # Another run's answers can be in a store that outlives the engine: a scope is this run's own.
         scope = f"{probe.scope}.{self._run_id}"
@@ -218,8 +127,11 @@ class _Run:
                 scope=scope,
                 sampling_extra=arm.sampling_extra(scope),
             )
+            if tail is not None:
+                tail.new()  # what was written before the question is not about its answer
             answered = session.ask(command)
-            self._recorder.answer(arm.name, _answer(probe, role, ordinal, answered))
+            log = None if tail is None else read_connector_log(tail.new())
+            self._recorder.answer(arm.name, _answer(probe, role, ordinal, answered, log))
             counts.append("failed" if answered.error else str(answered.cached_tokens))
         self._say(f"{arm.name}: {probe.id} answered, cached {', '.join(counts)} of {probe.prompt_tokens}")
 
@@ -235,8 +147,8 @@ class _Run:
         return next(str(one["state"]) for one in self._recorder.document["arms"] if one["name"] == arm.name)
 
 
-def _answer(probe: Probe, role: str, ordinal: int, answered: Answered) -> Document:
-    """An engine's answer as the report holds it."""
+def _answer(probe: Probe, role: str, ordinal: int, answered: Answered, log: dict[str, int] | None) -> Document:
+    """An engine's answer as the report holds it, with what a connector's log says about it."""
     submitted = answered.prompt_token_ids
     return {
         "probe": probe.id,
@@ -248,6 +160,7 @@ def _answer(probe: Probe, role: str, ordinal: int, answered: Answered) -> Docume
         "cached_tokens": answered.cached_tokens,
         "cached_tokens_local": answered.cached_tokens_local,
         "cached_tokens_external": answered.cached_tokens_external,
-        "doubts": [],
+        "doubts": doubts(log, answered.cached_tokens_external),
+        "connector_log": log,
         "error": answered.error,
     }

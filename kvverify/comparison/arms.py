@@ -14,7 +14,7 @@ TIERS: Mapping[str, Tier | None] = {CONTROL: None, NATIVE: "local", LMCACHE: "ex
 
 # The connector has to be the engine's own: a class of that name from another module is something else.
 _LMCACHE_CLASS = "LMCacheConnectorV1"
-_IN_TREE = "vllm.distributed.kv_transfer.kv_connector."
+_IN_TREE = "vllm.distributed.kv_transfer.kv_connector.v1.lmcache_connector"
 
 
 def expected_arms(request: Mapping[str, Any]) -> list[str]:
@@ -47,19 +47,31 @@ def misfits(name: str, effective: Mapping[str, Any] | None) -> list[str]:
         found.append(f"the engine's prefix caching is {_word(caching)}, {name} needs it {_word(name == NATIVE)}")
     connector = effective.get("connector", "unknown")
     if name == LMCACHE:
-        if not _is_in_tree_lmcache(connector):
-            found.append(f"the engine did not load its own {_LMCACHE_CLASS}, which {name} needs")
+        found += _lmcache_misfits(connector, effective.get("kv_transfer"))
     elif connector is not None:
         found.append(f"the engine does not say that it has no KV connector, which {name} needs")
     return found
 
 
-def _is_in_tree_lmcache(connector: object) -> bool:
-    return (
-        isinstance(connector, Mapping)
-        and connector.get("class") == _LMCACHE_CLASS
-        and str(connector.get("module")).startswith(_IN_TREE)
-    )
+def _lmcache_misfits(connector: object, transfer: object) -> list[str]:
+    """Say why what the worker loaded is not the engine's own connector, or not one that works."""
+    if not isinstance(connector, Mapping) or not isinstance(transfer, Mapping):
+        return [f"the engine does not say that it loaded {_LMCACHE_CLASS}, which {LMCACHE} needs"]
+    found = []
+    file = str(connector.get("file")).replace("\\", "/")
+    in_tree = connector.get("module") == _IN_TREE and file.endswith(f"{_IN_TREE.replace('.', '/')}.py")
+    if connector.get("class") != _LMCACHE_CLASS or not in_tree or transfer.get("kv_connector_module_path") is not None:
+        found.append(f"the engine did not load its own {_LMCACHE_CLASS}, which {LMCACHE} needs")
+    if transfer.get("kv_load_failure_policy") != "fail":
+        found.append("a failed load would be recomputed silently: kv_load_failure_policy is not fail")
+    if transfer.get("kv_connector_extra_config") != {}:
+        found.append("the connector's extra configuration is not empty, it could override the checked settings")
+    inner = connector.get("lmcache")
+    if not isinstance(inner, Mapping) or inner.get("init_failed") is not False:
+        # It fails open: the engine runs on and recomputes (lmcache/v1/manager.py).
+        reason = inner.get("init_failed_reason") if isinstance(inner, Mapping) else "it does not say"
+        found.append(f"LMCache did not initialise, so that nothing would be reused ({reason})")
+    return found
 
 
 def _word(switch: object) -> str:

@@ -1,4 +1,4 @@
-"""What an arm's log says: the real cause of a failure."""
+"""What an arm's log says: the real cause of a failure, and what was written since the last look."""
 
 import re
 from pathlib import Path
@@ -32,3 +32,19 @@ def cause_in(log: Path) -> str | None:
         if _ERROR.match(text) and not any(phrase in text for phrase in _GENERIC):
             return text[:300]
     return None
+
+
+class LogTail:
+    """Gives the part of a growing log that was written since the last look."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._read = 0
+
+    def new(self) -> bytes:
+        """The bytes since the last call."""
+        with self._log.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        self._read += len(text)
+        return text

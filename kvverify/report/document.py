@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kvverify.comparison.arms import CONTROL, TIERS, expected_arms, misfits
+from kvverify.comparison.connector_log import doubts
 from kvverify.comparison.facts import Answer, Question, Tier, Verdict
 from kvverify.comparison.verdicts import (
     ProbeVerdict,
@@ -18,6 +19,7 @@ from kvverify.comparison.verdicts import (
     judge_run,
     judge_target,
 )
+from kvverify.report.acceptance import match
 
 Document = dict[str, Any]
 """A report, or a part of one, as JSON gives it. The schema says what is in it."""
@@ -57,7 +59,8 @@ def judge(document: Document) -> tuple[Document, list[Document], Document]:
 def judged(document: Document) -> Document:
     """Return the report with its derived sections computed anew; the given one stays as it is."""
     control, targets, result = judge(document)
-    return {**document, "control": control, "targets": targets, "result": result}
+    derived = {**document, "control": control, "targets": targets, "result": result}
+    return {**derived, "acceptance": match(derived)}
 
 
 def planned_generations(probes: Iterable[Mapping[str, Any]], targets: int) -> int:
@@ -170,7 +173,8 @@ def _answer(raw: Document) -> Answer:
         cached=raw["cached_tokens"],
         cached_local=raw["cached_tokens_local"],
         cached_external=raw["cached_tokens_external"],
-        doubts=tuple(raw["doubts"]),
+        # What the log says counts even where the list of doubts leaves it out.
+        doubts=(*raw["doubts"], *doubts(raw["connector_log"], raw["cached_tokens_external"])),
         error=raw["error"],
     )
 

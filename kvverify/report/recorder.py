@@ -25,6 +25,7 @@ _ANSWER_KEYS = {
     "cached_tokens_local",
     "cached_tokens_external",
     "doubts",
+    "connector_log",
     "error",
 }
 
@@ -39,6 +40,7 @@ def new_document(  # noqa: PLR0913 - one keyword for each section that the run b
     environment: Mapping[str, Any],
     arms: Iterable[str],
     evidence_directory: str,
+    acceptance: Mapping[str, Any] | None = None,
 ) -> Document:
     """Build the report of a run that has not started an engine yet: every arm is pending.
 
@@ -60,7 +62,7 @@ def new_document(  # noqa: PLR0913 - one keyword for each section that the run b
         "control": {},
         "targets": [],
         "result": {},
-        "acceptance": None,
+        "acceptance": acceptance,
         "evidence": {"directory": evidence_directory, "files": []},
         "errors": [],
     }

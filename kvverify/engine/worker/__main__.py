@@ -28,7 +28,7 @@ def main() -> None:
     """Serve the parent's commands until Stop."""
     commands_in, events_out = int(sys.argv[1]), int(sys.argv[2])
     for descriptor in (commands_in, events_out):
-        os.set_inheritable(descriptor, False)  # processes that the engine spawns
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - the function takes it by place
     commands: SimpleQueue[Message] = SimpleQueue()
     threading.Thread(target=read_commands, args=(commands_in, commands), daemon=True).start()
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import enum
+import importlib.metadata
 import math
 import os
 import sys
@@ -55,8 +56,45 @@ def _connector() -> dict[str, Any] | None:
 
     if not has_kv_transfer_group():
         return None
-    cls = type(get_kv_transfer_group())
-    return {"class": cls.__qualname__, "module": cls.__module__, "file": sys.modules[cls.__module__].__file__}
+    connector = get_kv_transfer_group()
+    cls = type(connector)
+    return {
+        "class": cls.__qualname__,
+        "module": cls.__module__,
+        "file": sys.modules[cls.__module__].__file__,
+        "lmcache": _lmcache(connector),
+    }
+
+
+def _lmcache(connector: Any) -> dict[str, Any] | None:
+    """State and effective settings of LMCache behind vLLM's connector; None where it is not there.
+
+    Private attributes, the same in every supported release: only they tell that LMCache failed to initialise, after
+    which it recomputes silently (lmcache/v1/manager.py).
+    """
+    manager = getattr(getattr(connector, "_lmcache_engine", None), "_manager", None)
+    if manager is None:
+        return None
+    engine, config = manager.lmcache_engine, manager.config
+    names = getattr(type(config), "_config_definitions", {})
+    in_file_or_environment: set[str] = getattr(config, "_user_set_keys", set())
+
+    def source(name: str) -> str:
+        if f"LMCACHE_{name.upper()}" in os.environ:
+            return "environment"
+        return "file" if name in in_file_or_environment else "default"
+
+    storage = getattr(engine, "storage_manager", None)
+    return {
+        "version": importlib.metadata.version("lmcache"),
+        "init_failed": manager._init_failed or engine is None,  # noqa: SLF001 - said above
+        "init_failed_reason": manager._init_failed_reason[-300:],  # noqa: SLF001 - said above
+        "gpu_connector": type(getattr(engine, "gpu_connector", None)).__name__,
+        "storage_backends": sorted(getattr(storage, "storage_backends", {})),
+        "settings": {
+            name: {"value": json_value(getattr(config, name), name), "source": source(name)} for name in names
+        },
+    }
 
 
 def effective_facts(config: Any, worker: dict[str, Any], sampling: dict[str, Any]) -> dict[str, Any]:

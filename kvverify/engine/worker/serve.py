@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from vllm import SamplingParams, TokensPrompt
+from vllm.config import KVTransferConfig
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.sampling_params import RequestOutputKind
 from vllm.usage.usage_lib import UsageContext
@@ -71,7 +72,10 @@ class Engine:
     """One vLLM engine and the settings it was prepared with."""
 
     def __init__(self, prepare: Prepare) -> None:
-        arguments = AsyncEngineArgs(**prepare.engine_arguments, worker_extension_cls=EXTENSION)
+        given = dict(prepare.engine_arguments)
+        if transfer := given.pop("kv_transfer_config", None):
+            given["kv_transfer_config"] = KVTransferConfig(**transfer)
+        arguments = AsyncEngineArgs(**given, worker_extension_cls=EXTENSION)
         self.config = arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
         self.sampling = prepare.sampling
         self.shutdown_seconds = prepare.shutdown_seconds

@@ -1,0 +1,67 @@
+"""Whether a run found what its acceptance fixture expects: pure, from a judged report alone."""
+
+from collections.abc import Iterator
+from typing import Any
+
+Document = dict[str, Any]
+
+
+def match(document: Document) -> Document | None:
+    """The report's ``acceptance`` section with ``matched`` and ``mismatches`` computed anew; None where it has none.
+
+    ``matched`` is None where the fixture expects nothing or the run has not ended: neither is a match.
+    """
+    section = document["acceptance"]
+    if section is None:
+        return None
+    if not any(section["expected"].values()) or document["state"] != "complete":
+        return {**section, "matched": None, "mismatches": []}
+    mismatches = list(_mismatches(document, section["expected"]))
+    return {**section, "matched": not mismatches, "mismatches": mismatches}
+
+
+def found_by_probe(document: Document, target: str) -> dict[str, Document]:
+    """What a judged report found for each probe of a target, in the form of a fixture's expectations."""
+    answers: dict[str, list[int | None]] = {}
+    for arm in document["arms"]:
+        if arm["name"] == target:
+            for answer in arm["answers"]:
+                answers.setdefault(answer["probe"], []).append(answer["cached_tokens"])
+    return {
+        probe["id"]: {
+            "verdict": probe["verdict"],
+            "cached_tokens": answers.get(probe["id"], []),
+            "first_differences": [one["first_difference_from_control"] for one in probe["comparisons"]],
+        }
+        for one in document["targets"]
+        if one["name"] == target
+        for probe in one["probes"]
+    }
+
+
+def _mismatches(document: Document, expected: dict[str, dict[str, Document]]) -> Iterator[str]:
+    for name in sorted({target["name"] for target in document["targets"]} | set(expected)):
+        found, wanted = found_by_probe(document, name), expected.get(name, {})
+        for probe in sorted(set(found) | set(wanted)):
+            if probe not in found:
+                yield f"{name}, {probe}: expected {wanted[probe]['verdict']}, the run has no such probe"
+            elif probe not in wanted:
+                yield f"{name}, {probe}: the fixture expects nothing of it, the run found {found[probe]['verdict']}"
+            else:
+                yield from _differences(f"{name}, {probe}", wanted[probe], found[probe])
+
+
+def _differences(place: str, wanted: Document, found: Document) -> Iterator[str]:
+    for key, words in (
+        ("verdict", "verdict"),
+        ("cached_tokens", "cached tokens per answer"),
+        ("first_differences", "first differing index per answer"),
+    ):
+        if wanted[key] is not None and wanted[key] != found[key]:
+            yield f"{place}: expected {words} {_shown(wanted[key])}, found {_shown(found[key])}"
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, list):
+        return str(value)
+    return ", ".join("=" if one is None else str(one) for one in value) or "none"
