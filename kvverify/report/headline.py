@@ -17,7 +17,7 @@ def headline(document: Document) -> str:
 
 
 def arm_headline(arm: Document, judgement: Document) -> str:
-    """Say in one sentence what one arm showed."""
+    """Say in one sentence what one arm showed. Holds no text that came from outside."""
     verdict, probes = judgement["verdict"], judgement["probes"]
     sound = sum(probe["verdict"] == "pass" for probe in probes)
     if not arm["answers"]:
@@ -86,7 +86,9 @@ def _troubles(arm: Document) -> list[str]:
     }
     if arm["state"] in states:
         return [states[arm["state"]]]
-    return ["it had errors"] if arm["errors"] else misfits(arm["name"], arm["effective"])
+    if arm["errors"]:
+        return ["it had errors"]
+    return ["its engine is not shown to be what its name says"] if misfits(arm["name"], arm["effective"]) else []
 
 
 def _probes(count: int) -> str:

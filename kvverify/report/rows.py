@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from kvverify.comparison.arms import CONTROL
+from kvverify.comparison.arms import CONTROL, misfits
 from kvverify.report.advice import explain
 from kvverify.report.document import Document, expected_answers
 from kvverify.report.headline import arm_headline, headline
@@ -100,7 +100,7 @@ def _arm(plan: Document, arm: Document, judgement: Document, controls: Document,
         headline=arm_headline(arm, judgement),
         rows=tuple(_row(arm, probe, judged, controls.get(probe["id"])) for probe, judged in pairs),
         reasons=_reasons(judgement["probes"]) if arm["answers"] else (),
-        errors=(*arm["errors"], *_answer_errors(arm)),
+        errors=(*arm["errors"], *_answer_errors(arm), *_misfits(arm)),
     )
 
 
@@ -172,3 +172,8 @@ def _answer_errors(arm: Document) -> tuple[str, ...]:
             if text is not None:
                 first.setdefault(text, f"{answer['probe']}, {answer['role']} {answer['ordinal']}")
     return tuple(f"{where}: {text}" for text, where in first.items())
+
+
+def _misfits(arm: Document) -> list[str]:
+    """Say in what a completed arm's engine is not what its name says; of another arm its state says enough."""
+    return misfits(arm["name"], arm["effective"]) if arm["state"] == "complete" else []

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +16,6 @@ from typing import Any
 from kvverify.errors import ReportError, UsageError
 
 _EVIDENCE_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
-# Token ids one a line would be unreadable. Only structure holds a raw line break: in strings it is escaped.
-_INTEGER_LIST = re.compile(r"\[\n\s*(-?\d+(?:,\n\s*-?\d+)*)\n\s*\]")
-_BREAK = re.compile(r",\n\s*")
 
 
 class ReportStore:
@@ -30,14 +28,12 @@ class ReportStore:
     def check(self) -> None:
         """Refuse, with UsageError, a destination that a run could not write to; leaves nothing behind."""
         folder = self.report.parent
-        if self.report.name in {"", ".", ".."}:
+        if self.report.name in {"", ".", ".."} or _is_folder(self.report):
             raise UsageError(f"--report: {self.report} is a folder", "name a JSON file in it")
         if _status(folder) is None:
             raise UsageError(f"--report: the folder {folder} does not exist", "create it")
         if not folder.is_dir():
             raise UsageError(f"--report: {folder} is not a folder", "name a JSON file in a folder")
-        if self.report.is_dir():
-            raise UsageError(f"--report: {self.report} is a folder", "name a JSON file in it")
         for taken, what in ((self.report, "report"), (self.evidence, "evidence directory")):
             if _status(taken) is not None:
                 raise UsageError(
@@ -91,10 +87,19 @@ class ReportStore:
 
 
 def serialise(document: Mapping[str, Any]) -> bytes:
-    """Give ``document`` as JSON in ASCII, indented, with lists of integers on one line."""
-    text = json.dumps(document, indent=2, allow_nan=False)
-    flat = _INTEGER_LIST.sub(lambda match: f"[{_BREAK.sub(', ', match[1])}]", text)
-    return f"{flat}\n".encode("ascii")
+    """Give ``document`` as JSON in ASCII, indented, with lists of plain values (token ids) on one line each."""
+    return f"{_indented(document, '')}\n".encode("ascii")
+
+
+def _indented(value: Any, margin: str) -> str:
+    # json.dumps can only indent every list or none, and is slow where it indents.
+    inner = f"{margin}  "
+    if isinstance(value, Mapping) and value:
+        members = [f"{inner}{json.dumps(str(name))}: {_indented(member, inner)}" for name, member in value.items()]
+        return "{\n" + ",\n".join(members) + f"\n{margin}}}"
+    if isinstance(value, list | tuple) and any(isinstance(one, Mapping | list | tuple) for one in value):
+        return "[\n" + ",\n".join(f"{inner}{_indented(one, inner)}" for one in value) + f"\n{margin}]"
+    return json.dumps(value, allow_nan=False)
 
 
 def evidence_files(directory: Path) -> list[Path]:
@@ -116,10 +121,16 @@ def _status(path: Path) -> os.stat_result | None:
     """Look at what is at ``path`` itself (a link is not followed), None where nothing is."""
     try:
         return path.lstat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise UsageError(f"--report: {str(path)!r} cannot be used: {error}", "name another file") from None
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"--report: {str(path)!r} cannot be used: {why}", "name another file") from None
+
+
+def _is_folder(path: Path) -> bool:
+    status = _status(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
 
 
 def _try_writing(folder: Path) -> None:

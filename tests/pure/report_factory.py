@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kvverify.comparison.arms import CONTROL, LMCACHE, NATIVE
+from kvverify.comparison.connector_log import COUNTS
 from kvverify.comparison.facts import ids_sha256
 from kvverify.plan.manifest import manifest_sha256
 from kvverify.report.document import Document, expected_answers, planned_generations
@@ -99,23 +100,35 @@ def make_environment() -> Document:
 
 
 def effective(arm: str) -> Document:
-    connector = {
-        "class": "LMCacheConnectorV1",
-        "module": "vllm.distributed.kv_transfer.kv_connector.v1.lmcache_connector",
-        "file": "lmcache_connector.py",
-    }
-    return {
+    facts: Document = {
         "device": "cuda:0",
         "attention_backends": ["FLASH_ATTN"],
         "kv_layout": None,
         "prefix_caching": arm == NATIVE,
-        "connector": connector if arm == LMCACHE else None,
+        "connector": None,
+        "kv_transfer": None,
     }
+    if arm == LMCACHE:
+        module = "vllm.distributed.kv_transfer.kv_connector.v1.lmcache_connector"
+        facts["connector"] = {
+            "class": "LMCacheConnectorV1",
+            "module": module,
+            "file": f"/venv/site-packages/{module.replace('.', '/')}.py",
+            "lmcache": {"init_failed": False, "init_failed_reason": None},
+        }
+        facts["kv_transfer"] = {
+            "kv_connector": "LMCacheConnectorV1",
+            "kv_connector_module_path": None,
+            "kv_load_failure_policy": "fail",
+            "kv_connector_extra_config": {},
+        }
+    return facts
 
 
 def make_answer(arm: str, probe: Mapping[str, Any], role: str, ordinal: int) -> Document:
     """Give the answer of an arm whose cache works: exact, and with a hit on every whole block of a reuse."""
     hit = (probe["prompt_tokens"] - 1) // BLOCK * BLOCK if role == "reuse" else 0
+    counts = dict.fromkeys(COUNTS, 0) | {"retrieved_tokens": hit, "required_tokens": hit}
     return {
         "probe": probe["id"],
         "role": role,
@@ -127,6 +140,7 @@ def make_answer(arm: str, probe: Mapping[str, Any], role: str, ordinal: int) -> 
         "cached_tokens_local": hit if arm == NATIVE else 0,
         "cached_tokens_external": hit if arm == LMCACHE else 0,
         "doubts": [],
+        "connector_log": counts if arm == LMCACHE else None,
         "error": None,
     }
 
