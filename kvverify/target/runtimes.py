@@ -93,8 +93,10 @@ def _check_connectors(arms: Iterable[str]) -> None:
             distribution, versions = CONNECTORS[arm]
             found = installed_version(distribution)
             if found not in versions:
+                state = f"{distribution} {found} is installed" if found else f"{distribution} is not installed"
                 raise PreflightError(
-                    f"{distribution} {found or '(not installed)'} is not supported", f"install {' or '.join(versions)}"
+                    f"--kv-connector: {state}, the target {arm} needs {' or '.join(versions)}",
+                    "install " + " or ".join(f"{distribution}=={version}" for version in versions),
                 )
 
 
