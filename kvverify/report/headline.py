@@ -79,10 +79,10 @@ def _troubles(arm: Document) -> list[str]:
     if arm["limit"] is not None:
         return [f"its {arm['limit'].replace('_', ' ')} ran out"]
     states = {
-        "pending": "it was not started",
-        "running": "it is still running",
-        "failed": "it failed",
-        "interrupted": "it was interrupted",
+        "pending": "its engine was not started",
+        "running": "its engine is still running",
+        "failed": "its engine failed",
+        "interrupted": "its engine was interrupted",
     }
     if arm["state"] in states:
         return [states[arm["state"]]]

@@ -3,12 +3,7 @@
 from collections.abc import Sequence
 
 from kvverify.report.rows import LEGEND, ArmSummary, ProbeRow, Summary
-from kvverify.report.text import printable
-
-_ERRORS = 5
-"""Most errors of one arm that are quoted; the report has them all."""
-_MOST_CHARACTERS = 600
-"""Longest quoted text; GitHub refuses summaries above 1 MiB."""
+from kvverify.report.text import MOST_ERRORS, printable
 
 
 def render_markdown(summary: Summary) -> str:
@@ -18,6 +13,8 @@ def render_markdown(summary: Summary) -> str:
         lines += _arm(arm)
     if any(arm.rows for arm in summary.arms):
         lines += [f"<sub>{LEGEND}</sub>", ""]
+    if summary.acceptance:
+        lines += ["### Acceptance fixture", "", *(f"- {code(text)}" for text in summary.acceptance), ""]
     if summary.errors:
         lines += ["### Errors of the run", "", *_quoted(summary.errors), ""]
     lines += ["### Tested", "", *_bullets(summary.tested), "", "### Not tested", "", *_bullets(summary.not_tested), ""]
@@ -32,8 +29,7 @@ def code(text: str) -> str:
     A backtick would end the span and a pipe the table cell, whatever is put before them: both become look-alikes.
     """
     plain = printable(text).replace("`", "'").replace("|", "\N{BROKEN BAR}").strip()
-    cut = plain if len(plain) <= _MOST_CHARACTERS else f"{plain[:_MOST_CHARACTERS]}..."
-    return f"`{cut or '(empty)'}`"
+    return f"`{plain or '(empty)'}`"
 
 
 def _arm(arm: ArmSummary) -> list[str]:
@@ -61,7 +57,7 @@ def _strong(verdict: str) -> str:
 
 
 def _quoted(texts: Sequence[str]) -> list[str]:
-    lines = [f"- {code(text)}" for text in texts[:_ERRORS]]
+    lines = [f"- {code(text)}" for text in texts[:MOST_ERRORS]]
     hidden = len(texts) - len(lines)
     return [*lines, f"- and {hidden} more in the report"] if hidden else lines
 

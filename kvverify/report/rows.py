@@ -59,6 +59,8 @@ class Summary:
     headline: str
     arms: tuple[ArmSummary, ...]
     """The targets, and the control first where it is not a pass or is the only arm."""
+    acceptance: tuple[str, ...]
+    """Whether an acceptance fixture was matched, then every mismatch (untrusted text); empty without a fixture."""
     errors: tuple[str, ...]
     """Errors of the run itself (untrusted text)."""
     tested: tuple[str, ...]
@@ -81,6 +83,7 @@ def summarise(document: Document, path: Path) -> Summary:
         verdict=document["result"]["verdict"],
         headline=headline(document),
         arms=tuple(_arm(plan, arm, judgements[arm["name"]], controls, alone=len(arms) == 1) for arm in shown),
+        acceptance=_acceptance(document["acceptance"]),
         errors=tuple(f"{error['stage']}: {error['message']}" for error in document["errors"]),
         tested=tested(document),
         not_tested=not_tested(document),
@@ -177,3 +180,10 @@ def _answer_errors(arm: Document) -> tuple[str, ...]:
 def _misfits(arm: Document) -> list[str]:
     """Say in what a completed arm's engine is not what its name says; of another arm its state says enough."""
     return misfits(arm["name"], arm["effective"]) if arm["state"] == "complete" else []
+
+
+def _acceptance(section: Document | None) -> tuple[str, ...]:
+    if section is None:
+        return ()
+    outcome = {True: "matched", False: "not matched", None: "not compared"}[section["matched"]]
+    return (f"{section['fixture']['name']}: {outcome}", *section["mismatches"])

@@ -11,8 +11,10 @@ _COLOURS = {"PASS": "32", "CONTROL ONLY PASS": "32", "FAIL": "31", "INCONCLUSIVE
 _VERDICT = re.compile(r"(?<![^ ])(CONTROL ONLY PASS|PASS|FAIL|INCONCLUSIVE)(?=:|  |$)")
 _MOST = (26, 9, 22, 12, 19)
 """Most columns of each cell of a row, which then fits with two columns between cells; longer ones are cut."""
-_ERRORS = 5
-"""Most errors of one arm that are quoted; the report has them all."""
+MOST_ERRORS = 5
+"""Most errors of one arm that a summary quotes; the report has them all."""
+MOST_CHARACTERS = 600
+"""Longest text from outside that a summary quotes."""
 
 
 def render_text(summary: Summary, *, colour: bool = False) -> str:
@@ -25,8 +27,10 @@ def render_text(summary: Summary, *, colour: bool = False) -> str:
         lines += [*_arm(arm), ""]
     if any(arm.rows for arm in summary.arms):
         lines += [*_wrap(LEGEND), ""]
+    if summary.acceptance:
+        lines += ["Acceptance fixture", *_bullets(summary.acceptance), ""]
     if summary.errors:
-        lines += ["Errors of the run", *_bullets(summary.errors, most=_ERRORS), ""]
+        lines += ["Errors of the run", *_bullets(summary.errors, most=MOST_ERRORS), ""]
     lines += ["Tested", *_bullets(summary.tested), "", "Not tested", *_bullets(summary.not_tested), ""]
     lines += [line for name, value in summary.environment for line in _wrap(value, f"{name + ':':<11}", " " * 11)]
     lines += [f"{'report:':<11}{printable(summary.report)}", f"{'evidence:':<11}{printable(summary.evidence)}"]
@@ -34,12 +38,13 @@ def render_text(summary: Summary, *, colour: bool = False) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace what could steer a terminal or break a line (control and format characters)."""
-    return "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
+    """Replace what could steer a terminal or break a line (control and format characters), and cut what is too long."""
+    plain = "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
+    return plain if len(plain) <= MOST_CHARACTERS else f"{plain[:MOST_CHARACTERS]}..."
 
 
 def _arm(arm: ArmSummary) -> list[str]:
-    lines = [arm.name, *_wrap(arm.headline, "  ", "  "), *_bullets(arm.errors, most=_ERRORS)]
+    lines = [arm.name, *_wrap(arm.headline, "  ", "  "), *_bullets(arm.errors, most=MOST_ERRORS)]
     return [*lines, *_table(arm.rows), *_bullets(arm.reasons)]
 
 
