@@ -13,6 +13,7 @@ import click
 
 import kvverify
 from kvverify.errors import KvverifyError
+from kvverify.server.command import server
 
 EPILOG = "Exit status: 0 all checks passed, 1 a correctness check failed, 2 anything else, bad usage included."
 
@@ -153,8 +154,8 @@ def validate(report: Path) -> int:
 
     Exit status: 0 the report is sound, whatever its verdict; 2 it is not, every reason on a line of its own.
     """
+    from kvverify.families import check
     from kvverify.report.load import load_report
-    from kvverify.report.rederive import check
 
     document = load_report(report)
     reasons = check(document, report.parent)
@@ -171,10 +172,13 @@ def validate(report: Path) -> int:
 @click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True)
 def summary(report: Path, form: Literal["text", "markdown"]) -> None:
     """Show what REPORT says: the verdict first, then each probe, and what was and was not tested."""
+    from kvverify.families import render
     from kvverify.report.load import load_report
-    from kvverify.report.summary import render
 
     click.echo(render(load_report(report), report, form, colour=_colour()))
+
+
+cli.add_command(server)
 
 
 def _colour() -> bool:

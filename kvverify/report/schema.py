@@ -1,4 +1,4 @@
-"""The published schema of a report, and what in a document does not fit it, in words."""
+"""The published schemas of reports, and what in a document does not fit it, in words."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -53,7 +53,7 @@ def _validator(name: str) -> Any:
     from jsonschema.validators import extend
 
     plain_items = Draft202012Validator.VALIDATORS["items"]
-    limit = load()["$defs"]["token_id"]["maximum"]
+    limit = load(name)["$defs"]["token_id"]["maximum"]
 
     def items(validator: Any, schema: Any, instance: Any, parent: Any) -> Iterator[Any]:
         # A report can hold millions of token ids: sound ones pass in one sweep, anything else the long way.
