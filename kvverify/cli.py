@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 import click
 
 import kvverify
-from kvverify.errors import KvverifyError
+from kvverify.errors import KvverifyError, UsageError
 from kvverify.server.command import server
 
 EPILOG = "Exit status: 0 all checks passed, 1 a correctness check failed, 2 anything else, bad usage included."
@@ -179,6 +179,63 @@ def summary(report: Path, form: Literal["text", "markdown"]) -> None:
 
 
 cli.add_command(server)
+
+
+@cli.command()
+@click.argument("before", type=FILE)
+@click.argument("after", type=FILE)
+@click.option("--format", "form", type=click.Choice(["text", "markdown"]), default="text", show_default=True)
+def compare(before: Path, after: Path, form: Literal["text", "markdown"]) -> int:
+    """Compare two reports across an upgrade: what fails AFTER that did not fail BEFORE.
+
+    Exit status: 0 no regression, 1 a probe fails now that did not, 2 not everything can be compared.
+    """
+    from kvverify.report.compare import compare as compare_reports
+    from kvverify.report.compare import render_comparison
+    from kvverify.report.load import load_report
+    from kvverify.report.rederive import require_sound
+
+    found = compare_reports(*(require_sound(load_report(path), path) for path in (before, after)))
+    click.echo(render_comparison(found, markdown=form == "markdown"))
+    return found.exit_status
+
+
+@cli.group()
+def fixture() -> None:
+    """Make and check acceptance fixtures: what a run on your own hardware is expected to find."""
+
+
+@fixture.command()
+@click.argument("report", type=FILE)
+@click.option("-o", "--output", type=FILE, required=True, metavar="FILE", help="Fixture to write; never overwritten.")
+def record(report: Path, output: Path) -> None:
+    """Make a fixture from REPORT, of a complete acceptance run: it expects what that run found."""
+    from kvverify.report.fixture import record as record_fixture
+    from kvverify.report.load import load_report
+    from kvverify.report.rederive import require_sound
+
+    document = record_fixture(require_sound(load_report(report), report), output.stem)
+    try:
+        with output.open("x") as file:
+            file.write(json.dumps(document, indent=2) + "\n")
+    except OSError as error:
+        raise UsageError(f"--output: {output} cannot be written ({error.strerror})", "name a new file") from None
+    click.echo(f"wrote {output}: it expects {sum(map(len, document['expected'].values()))} verdicts")
+
+
+@fixture.command()
+@click.argument("fixture_file", metavar="FIXTURE", type=FILE)
+def check(fixture_file: Path) -> int:
+    """Check that FIXTURE is a sound acceptance fixture; every reason why not is a line of its own."""
+    from kvverify.report.fixture import check_fixture
+    from kvverify.report.load import load_report
+
+    reasons = check_fixture(load_report(fixture_file))
+    for reason in reasons:
+        click.echo(f"{fixture_file}: {reason}", err=True)
+    if not reasons:
+        click.echo(f"{fixture_file} is a sound acceptance fixture")
+    return 2 if reasons else 0
 
 
 def _colour() -> bool:

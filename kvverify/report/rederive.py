@@ -11,6 +11,7 @@ from typing import Any
 
 from kvverify.comparison.arms import expected_arms
 from kvverify.comparison.facts import ids_sha256
+from kvverify.errors import ReportError
 from kvverify.plan.manifest import manifest_sha256
 from kvverify.report.document import Document, expected_answers, judged, planned_generations
 from kvverify.report.evidence import check_evidence
@@ -35,6 +36,17 @@ def check_document(document: object) -> list[str]:
     if reasons or not isinstance(document, dict):
         return reasons
     return [*_plan(document["plan"]), *_identity(document["identity"]), *_arms(document), *_derived(document)]
+
+
+def require_sound(document: object, path: Path) -> Document:
+    """Return the report that was read from ``path`` if it is sound, its evidence files aside; else ReportError."""
+    reasons = check_document(document)
+    if reasons or not isinstance(document, dict):
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        raise ReportError(
+            f"{path} is not a sound report: {reasons[0]}{more}", "run kvverify validate on it for every reason"
+        )
+    return document
 
 
 def _plan(plan: Document) -> Iterator[str]:

@@ -53,7 +53,7 @@ def _validator(name: str) -> Any:
     from jsonschema.validators import extend
 
     plain_items = Draft202012Validator.VALIDATORS["items"]
-    limit = load(name)["$defs"]["token_id"]["maximum"]
+    limit = load(name)["$defs"].get("token_id", {}).get("maximum", -1)  # a fixture holds no token ids
 
     def items(validator: Any, schema: Any, instance: Any, parent: Any) -> Iterator[Any]:
         # A report can hold millions of token ids: sound ones pass in one sweep, anything else the long way.

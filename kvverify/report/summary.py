@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
-from kvverify.errors import ReportError
 from kvverify.report.markdown import render_markdown
-from kvverify.report.rederive import check_document
+from kvverify.report.rederive import require_sound
 from kvverify.report.rows import summarise
 from kvverify.report.text import render_text
 
@@ -18,11 +17,5 @@ def render(document: object, path: Path, form: Format, *, colour: bool = False) 
     Raises ReportError for a report that is not what its own answers say: its verdict must not be shown as one. The
     evidence files are not looked at, so that a report that travelled alone can be read.
     """
-    reasons = check_document(document)
-    if reasons or not isinstance(document, dict):
-        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        raise ReportError(
-            f"{path} is not a sound report: {reasons[0]}{more}", "run kvverify validate on it for every reason"
-        )
-    summary = summarise(document, path)
+    summary = summarise(require_sound(document, path), path)
     return render_markdown(summary) if form == "markdown" else render_text(summary, colour=colour)
