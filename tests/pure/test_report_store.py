@@ -115,6 +115,22 @@ def test_only_one_of_two_runs_gets_a_name(tmp_path: Path) -> None:
         second.create()
 
 
+def test_a_run_that_was_overtaken_after_its_check_gets_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ReportStore(tmp_path / "report.json").create()
+    late = ReportStore(tmp_path / "report.json")
+    monkeypatch.setattr(late, "check", lambda: None)  # it was passed just before the other run began
+    with pytest.raises(UsageError, match="created by another run meanwhile"):
+        late.create()
+
+
+def test_a_disk_that_turns_read_only_is_a_report_error(mount: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ReportStore(mount / "report.json")
+    monkeypatch.setattr(store, "check", lambda: None)  # it was passed while the disk was still writable
+    subprocess.run(["mount", "-o", "remount,ro", mount], check=True)
+    with pytest.raises(ReportError, match="Read-only file system; check the folder"):
+        store.create()
+
+
 def test_writes_replace_each_other_whole_and_leave_no_temporary_file(tmp_path: Path) -> None:
     store = ReportStore(tmp_path / "report.json")
     store.create()

@@ -108,6 +108,16 @@ def test_inconclusive_says_why_and_what_to_do(tmp_path: Path) -> None:
     assert "chat-512-r3, reuse 2: x # @someone" in flat
 
 
+def test_missing_answers_are_shown_as_missing(tmp_path: Path) -> None:
+    document, store = make_report(tmp_path / "report.json")
+    document["arms"][1].update(state="failed", errors=["the engine died"])
+    del document["arms"][1]["answers"][-2:]
+    text = render(judged(document), store.report, "text")
+    assert "of native_prefix_caching: its engine failed\n" in text
+    assert "  INCONCLUSIVE: 5 of 6 probes passed, none failed; its engine failed\n  - the engine died\n" in text
+    assert row_of(text, "chat-513-r3")[2:] == ["0, 512, - x2", "INCONCLUSIVE", "= x2, - x2"]
+
+
 def test_control_only_never_reads_as_a_test_of_reuse(tmp_path: Path) -> None:
     text = text_of(tmp_path, arms=(CONTROL,))
     assert text.startswith("CONTROL ONLY PASS: the control is sound; no cache was on, so no reuse was tested\n")
