@@ -13,6 +13,7 @@ import click
 
 import kvverify
 from kvverify.errors import KvverifyError, UsageError
+from kvverify.github.command import github
 from kvverify.server.command import server
 
 EPILOG = "Exit status: 0 all checks passed, 1 a correctness check failed, 2 anything else, bad usage included."
@@ -179,6 +180,22 @@ def summary(report: Path, form: Literal["text", "markdown"]) -> None:
 
 
 cli.add_command(server)
+cli.add_command(github)
+
+
+@cli.command()
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Ask about one device.  [default: both]")
+@click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
+def doctor(*, device: str | None, as_json: bool) -> int:
+    """Say what can run here, and why not the rest: versions, GPU, driver, free memory, disk, targets.
+
+    Exit status: 0 at least one target can run, 2 none can.
+    """
+    from kvverify.doctor import DEVICES, examine, render
+
+    found = examine(DEVICES if device is None else (device,))
+    click.echo(json.dumps(found.to_json(), indent=2) if as_json else render(found))
+    return 0 if found.healthy() else 2
 
 
 @cli.command()
