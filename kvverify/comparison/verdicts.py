@@ -138,8 +138,11 @@ def exit_status(verdict: RunVerdict) -> Literal[0, 1, 2]:
 
 
 def _difference(question: Question, a: Answer | None, b: Answer | None) -> int | None:
-    """Return where two completed answers differ; a cut answer that is a prefix of the other shows nothing."""
-    if a is None or b is None:
+    """Return where two completed answers differ; a cut answer that is a prefix of the other shows nothing.
+
+    Nor do answers to different prompts: where the engine says that it processed other ids, differing is right.
+    """
+    if a is None or b is None or _known_to_differ(a.submitted_sha256, b.submitted_sha256):
         return None
     a_ids, b_ids = completed_ids(a), completed_ids(b)
     if a_ids is None or b_ids is None:
@@ -148,6 +151,10 @@ def _difference(question: Question, a: Answer | None, b: Answer | None) -> int |
     if index is None or index < min(len(a_ids), len(b_ids)):
         return index
     return index if whole(question, a) and whole(question, b) else None
+
+
+def _known_to_differ(a: str | None, b: str | None) -> bool:
+    return a is not None and b is not None and a != b
 
 
 def _difference_reasons(

@@ -236,7 +236,7 @@ def test_a_difference_fails_whatever_else_broke(data: st.DataObject) -> None:
         generated=tuple(others),
         role=data.draw(st.sampled_from(["cold", "reuse", None])),
         ordinal=data.draw(counts),
-        submitted_sha256=data.draw(st.sampled_from([HASH, None, "other"])),
+        submitted_sha256=data.draw(st.sampled_from([HASH, None])),
         cached=data.draw(counts),
         cached_local=data.draw(counts),
         cached_external=data.draw(counts),
@@ -248,6 +248,18 @@ def test_a_difference_fails_whatever_else_broke(data: st.DataObject) -> None:
     facts = facts.with_answer(data.draw(st.sampled_from([0, 1])), data.draw(any_answer))
     facts = replace(facts, question=data.draw(any_question))
     assert facts.judge().verdict == "fail"
+
+
+@given(st.data())
+def test_answers_to_another_prompt_differ_rightly(data: st.DataObject) -> None:
+    """Where the engine says that it processed other ids, nothing is known of reuse: neither a pass nor a fail."""
+    facts = data.draw(passing())
+    place = data.draw(st.integers(2, len(facts.reuses) + 1))
+    answer = facts.answers()[place]
+    other = replace(answer, generated=(99, *answer.generated[1:]), submitted_sha256="other")
+    result = facts.with_answer(place, other).judge()
+    assert result.verdict == "inconclusive"
+    assert result.reasons == ("submitted_ids_differ",)
 
 
 @given(any_facts)
