@@ -259,7 +259,7 @@ def test_answers_to_another_prompt_differ_rightly(data: st.DataObject) -> None:
     other = replace(answer, generated=(99, *answer.generated[1:]), submitted_sha256="other")
     result = facts.with_answer(place, other).judge()
     assert result.verdict == "inconclusive"
-    assert result.reasons == ("submitted_ids_differ",)
+    assert "submitted_ids_differ" in result.reasons
 
 
 @given(any_facts)
