@@ -69,7 +69,8 @@ COPY scripts/image/install-kvverify.sh entrypoint/container.sh /opt/kvverify/
 COPY fixtures/ /fixtures/
 RUN --mount=type=bind,target=/source,rw /opt/kvverify/install-kvverify.sh /source
 # No compiler for FlashInfer's sampler is in the image, and greedy answers need none of it.
-ENV VLLM_USE_FLASHINFER_SAMPLER=0
+ENV VLLM_USE_FLASHINFER_SAMPLER=0 \
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility
 ARG LMCACHE_VERSION=0.5.4
 ARG VERSION=unreleased
 ARG REVISION=unknown

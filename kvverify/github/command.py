@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from kvverify.errors import ReportError
+
 FOLDER = FILE = click.Path(path_type=Path)
 
 
@@ -23,11 +25,13 @@ def github(*, report: Path, into: Path, artifact_url: str, shown_as: Path | None
     from kvverify.github.outputs import outputs, render_outputs
     from kvverify.github.step_summary import step_summary
     from kvverify.report.load import load_report
-    from kvverify.report.rederive import require_sound
+    from kvverify.report.rederive import check, require_sound
     from kvverify.report.summary import render
 
     document = require_sound(load_report(report), report)
-    decision = decide(document, gate, ended_with=ended_with, allow_inconclusive=allow_inconclusive)
+    if reasons := check(document, report.parent):
+        raise ReportError(f"{report}: {reasons[0]}", "run kvverify validate on it for every reason")
+    decision = decide(document, **terms)
     word = "Green" if decision.exit_status == 0 else "Red"
     markdown = render(document, shown_as or report, "markdown")
     (into / "outputs").write_text(render_outputs(outputs(document)))

@@ -18,7 +18,7 @@ class Decision:
     """One sentence of our own words."""
 
 
-def decide(document: Document, gate: Gate, *, ended_with: int, allow_inconclusive: bool) -> Decision:
+def decide(document: Document, *, gate: Gate, ended_with: int, allow_inconclusive: bool) -> Decision:
     """Decide by a sound report and by the status that the run ended with (``ended_with``), which must agree."""
     verdict, status = document["result"]["verdict"], document["result"]["exit_status"]
     if ended_with != status:
