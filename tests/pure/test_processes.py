@@ -13,6 +13,8 @@ import pytest
 
 from kvverify.engine.processes import end_group, living_members, wait_until_gone
 
+ROOT = Path(__file__).resolve().parents[2]
+
 Start = Callable[[str], "subprocess.Popen[bytes]"]
 
 READY = "print('ready', flush=True); "
@@ -31,6 +33,17 @@ for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
 {READY}time.sleep(600)
 """
 
+ENGINE = f"""
+import os, subprocess, sys, threading, time
+from queue import SimpleQueue
+from kvverify.engine.worker.__main__ import read_commands
+subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+threading.Thread(target=read_commands, args=(0, SimpleQueue()), daemon=True).start()
+{READY}
+sum(1 for _ in iter(int, 1))
+"""
+"""An engine's process that is busy computing, with a child, and listens for its parent's commands on stdin."""
+
 
 @pytest.fixture
 def start() -> Iterator[Start]:
@@ -38,7 +51,13 @@ def start() -> Iterator[Start]:
     started = []
 
     def run(code: str) -> "subprocess.Popen[bytes]":
-        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
         started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -50,6 +69,7 @@ def start() -> Iterator[Start]:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         process.stdout.close()
+        process.stdin.close()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -123,3 +143,18 @@ def test_waiting_gives_up_at_its_limit_and_sees_the_end_when_it_comes(start):
     assert not wait_until_gone(process.pid, 0.1)
     process.kill()
     assert wait_until_gone(process.pid, 60)
+
+
+def test_an_engines_process_ends_its_whole_group_when_its_parent_is_gone(start):
+    process = start(ENGINE)
+    assert len(living_members(process.pid)) == 2
+    process.stdin.close()  # as the kernel does for a parent that was killed
+    assert wait_until_gone(process.pid, 60)
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_an_engines_process_goes_on_while_its_parent_is_there(start):
+    process = start(ENGINE)
+    process.stdin.write(b'{"message": "Start"}\n')
+    process.stdin.flush()
+    assert not wait_until_gone(process.pid, 0.3)
