@@ -114,7 +114,8 @@ class Runner:
         )
 
     def _start(self, home: Path, repository: Path, log: IO[str]) -> subprocess.Popen[str]:
-        git = "git init -q && git remote add origin https://github.com/example/kvverify && git add -A && git commit -q -m x"
+        origin = "https://github.com/example/kvverify"
+        git = f"git init -q && git remote add origin {origin} && git add -A && git commit -q -m x"
         options = f"--platform ubuntu-latest=-self-hosted --env KEPT={home / 'kept'}"
         options += f" --local-repository {UPLOAD}={self.folder / 'upload-artifact'}"
         act = f"exec {self.folder}/act push {options}"

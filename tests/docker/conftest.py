@@ -11,7 +11,7 @@ import pytest
 
 from . import images
 from .act import Runner, runner_home
-from .daemon import Daemon, Unavailable, install_packages, running_daemon
+from .daemon import Daemon, UnavailableError, install_packages, running_daemon
 
 
 @pytest.fixture(scope="session")
@@ -19,13 +19,15 @@ def daemon() -> Iterator[Daemon]:
     """Give a daemon that accepts requests for GPUs. KVVERIFY_TEST_DOCKER_HOST names one that is kept between runs."""
     kept = os.environ.get("KVVERIFY_TEST_DOCKER_HOST")
     if kept:
-        yield Daemon(kept)
+        running = Daemon(kept)
+        yield running
+        running.client.close()
         return
     try:
         install_packages()
         with running_daemon(gives_gpus=True) as running:
             yield running
-    except Unavailable as error:
+    except UnavailableError as error:
         if os.environ.get("CI"):
             pytest.fail(f"CI must run the tests of the image: {error}")
         warnings.warn(f"\n\nTHE IMAGE AND THE ACTION ARE NOT TESTED: {error}\n", pytest.PytestWarning, stacklevel=1)

@@ -12,7 +12,7 @@ import pytest
 from kvverify.comparison.arms import NATIVE
 from kvverify.report.document import Document
 
-from ..pure.report_factory import make_report
+from ..pure.report_factory import make_report  # noqa: TID252 - under importlib mode no package is called tests
 from .act import Runner, interrupt, wait_until
 from .daemon import RUNNER
 
@@ -259,7 +259,7 @@ def test_a_report_that_is_there_is_never_overwritten(runner, scripted_image, sce
 
 
 def test_gpus_are_asked_of_docker_and_an_image_that_cannot_use_them_is_refused(runner, model, scripted_image, daemon):
-    """The stand-in hook lets Docker give out GPUs; the image's own doctor then finds that its engine is the CPU build."""
+    """The stand-in hook lets Docker give out GPUs; the image's own doctor then finds the engine's CPU build."""
     job = runner.job(inputs(model, scripted_image, device="cuda", gpus="device=0,GPU-1"))
 
     assert job.status != 0

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.docker
 
 CONFINED: dict[str, Any] = {
     "read_only": True,
-    "tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777"},
+    "tmpfs": {"/tmp": "rw,exec,nosuid,nodev,mode=1777"},  # noqa: S108 - the container's own
     "cap_drop": ["ALL"],
     "security_opt": ["no-new-privileges"],
     "network_mode": "none",
