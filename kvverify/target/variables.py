@@ -3,6 +3,8 @@
 import os
 from collections.abc import Mapping
 
+from kvverify.redaction import without_secrets
+
 ENFORCED = {
     "PYTHONHASHSEED": "0",  # LMCache draws its first hash from it: unequal processes never hit
     "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
@@ -33,7 +35,7 @@ _RECORDED_NAMES = (
     "TRANSFORMERS_OFFLINE",
     "NVIDIA_VISIBLE_DEVICES",
 )
-_SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
+_SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSW", "PASSPHRASE", "CREDENTIAL", "_AUTH")
 
 
 def arm_variables(environment: Mapping[str, str], device: str) -> dict[str, str]:
@@ -54,7 +56,7 @@ def arm_variables(environment: Mapping[str, str], device: str) -> dict[str, str]
 def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables that can change what an engine computes, by name; values of secrets are never among them."""
     return {
-        name: "(set, not recorded)" if any(word in name for word in _SECRET_WORDS) else value
+        name: "(set, not recorded)" if any(word in name.upper() for word in _SECRET_WORDS) else without_secrets(value)
         for name, value in sorted(variables.items())
         if name.startswith(_RECORDED_PREFIXES) or name in _RECORDED_NAMES
     }

@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from kvverify.redaction import NOT_RECORDED, is_secret, without_secrets
+
 EXTENSION = "kvverify.engine.worker.inspection.WorkerInspection"
 """What ``worker_extension_cls`` is set to; vLLM mixes the class into its worker (vllm/v1/worker/worker_base.py)."""
-
-SECRET_ENDINGS = ("token", "key", "secret", "password", "credentials")
-"""Configuration fields whose names end so and whose value is text are never recorded."""
 
 
 class WorkerInspection:
@@ -129,24 +128,29 @@ def effective_facts(config: Any, worker: dict[str, Any], sampling: dict[str, Any
 
 
 def json_value(value: Any, name: str = "") -> Any:
-    """``value`` as JSON: dataclasses field by field, sets sorted, anything else by its text. Secrets become a mark."""
-    if isinstance(value, str) and value and name.lower().endswith(SECRET_ENDINGS):
-        return "(not recorded)"
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no such numbers
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, enum.Enum):
-        return value.name
+    """``value`` as JSON: dataclasses field by field, sets sorted, anything else by its text. Secrets become a mark.
+
+    ``name`` is what the value is called where it stands: that tells most secrets.
+    """
+    if isinstance(value, list | tuple):
+        return [json_value(item, name) for item in value]
+    if isinstance(value, set | frozenset):
+        return sorted((json_value(item, name) for item in value), key=str)
+    if is_secret(name, value):
+        return NOT_RECORDED
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        named = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
-        return {key: json_value(item, key) for key, item in named.items()}
+        value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): json_value(item, str(key)) for key, item in value.items()}
-    if isinstance(value, set | frozenset):
-        return sorted((json_value(item) for item in value), key=str)
-    if isinstance(value, list | tuple):
-        return [json_value(item) for item in value]
-    if isinstance(value, PurePath):
-        return str(value)
-    return repr(value) if not hasattr(value, "__name__") else f"{value.__module__}.{value.__name__}"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, enum.Enum):
+        return value.name
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if hasattr(value, "__name__"):
+        return f"{value.__module__}.{value.__name__}"
+    is_text = isinstance(value, str | float | PurePath)  # floats that are left are those that JSON does not have
+    return without_secrets(str(value) if is_text else repr(value))
