@@ -58,9 +58,10 @@ def _lmcache_misfits(connector: object, transfer: object) -> list[str]:
     if not isinstance(connector, Mapping) or not isinstance(transfer, Mapping):
         return [f"the engine does not say that it loaded {_LMCACHE_CLASS}, which {LMCACHE} needs"]
     found = []
-    file = str(connector.get("file")).replace("\\", "/")
-    in_tree = connector.get("module") == _IN_TREE and file.endswith(f"{_IN_TREE.replace('.', '/')}.py")
-    if connector.get("class") != _LMCACHE_CLASS or not in_tree or transfer.get("kv_connector_module_path") is not None:
+    file = f"/{connector.get('file')}".replace("\\", "/")
+    in_tree = connector.get("module") == _IN_TREE and file.endswith(f"/{_IN_TREE.replace('.', '/')}.py")
+    module_path = transfer.get("kv_connector_module_path", "unknown")
+    if connector.get("class") != _LMCACHE_CLASS or not in_tree or module_path is not None:
         found.append(f"the engine did not load its own {_LMCACHE_CLASS}, which {LMCACHE} needs")
     if transfer.get("kv_load_failure_policy") != "fail":
         found.append("a failed load would be recomputed silently: kv_load_failure_policy is not fail")
