@@ -3,13 +3,19 @@
 from collections.abc import Iterator
 from typing import Any
 
+from kvverify.report.completeness import gaps
+
 Document = dict[str, Any]
+
+_DIFFERENCES = frozenset({"difference_from_control", "difference_from_cold", "difference_without_proven_reuse"})
+"""Reasons of a verdict that say what was seen; every other one says what is missing or doubtful."""
 
 
 def match(document: Document) -> Document | None:
     """The report's ``acceptance`` section with ``matched`` and ``mismatches`` computed anew; None where it has none.
 
-    ``matched`` is None where the fixture expects nothing or the run has not ended: neither is a match.
+    ``matched`` is None where the fixture expects nothing or the run has not ended: neither is a match. It is never
+    true where evidence is missing: an answer that is not there has no first differing index, just as an equal one.
     """
     section = document["acceptance"]
     if section is None:
@@ -39,7 +45,18 @@ def found_by_probe(document: Document, target: str) -> dict[str, Document]:
     }
 
 
+def evidence_gaps(document: Document) -> Iterator[str]:
+    """Say what is missing or doubtful in a judged report, whatever its verdicts."""
+    for target in document["targets"]:
+        name = target["name"]
+        yield from (f"{name}: {gap}" for gap in gaps(document, name))
+        for probe in target["probes"]:
+            if missing := sorted(set(probe["reasons"]) - _DIFFERENCES):
+                yield f"{name}, {probe['id']}: the evidence is not whole ({', '.join(missing)})"
+
+
 def _mismatches(document: Document, expected: dict[str, dict[str, Document]]) -> Iterator[str]:
+    yield from evidence_gaps(document)
     for name in sorted({target["name"] for target in document["targets"]} | set(expected)):
         found, wanted = found_by_probe(document, name), expected.get(name, {})
         for probe in sorted(set(found) | set(wanted)):

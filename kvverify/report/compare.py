@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvverify.report.completeness import gaps
 from kvverify.report.markdown import code
 
 Document = dict[str, Any]
@@ -22,8 +23,8 @@ class Comparison:
     """Fails now and did not before."""
     newly_passing: list[str] = field(default_factory=list)
     """Passes now and did not before."""
-    newly_inconclusive: list[str] = field(default_factory=list)
-    """Nothing is known now; before, something was."""
+    inconclusive: list[str] = field(default_factory=list)
+    """Nothing is known now, whatever was before."""
     unchanged: list[str] = field(default_factory=list)
     incomparable: list[str] = field(default_factory=list)
     """In one report only, or asked differently, with the reason."""
@@ -36,7 +37,7 @@ class Comparison:
         if self.newly_failing:
             return 1
         compared = self.newly_passing or self.unchanged
-        return 0 if compared and not self.incomparable and not self.newly_inconclusive else 2
+        return 0 if compared and not self.incomparable and not self.inconclusive else 2
 
     @property
     def verdict(self) -> str:
@@ -52,7 +53,7 @@ class Comparison:
         titles = {
             "Newly failing": self.newly_failing,
             "Newly passing": self.newly_passing,
-            "Newly inconclusive": self.newly_inconclusive,
+            "Inconclusive now": self.inconclusive,
             "No longer comparable": self.incomparable,
             "Unchanged": self.unchanged,
             "Changed in the runtime": self.runtime,
@@ -88,19 +89,23 @@ def render_comparison(found: Comparison, *, markdown: bool) -> str:
 
 def _sort_in(found: Comparison, name: str, before: str, after: str) -> None:
     change = f"{name}: {before}, now {after}"
-    if before == after:
+    if after == "inconclusive":
+        found.inconclusive.append(change)
+    elif before == after:
         found.unchanged.append(f"{name}: {after}")
     elif after == "fail":
         found.newly_failing.append(change)
-    elif after == "pass":
-        found.newly_passing.append(change)
     else:
-        found.newly_inconclusive.append(change)
+        found.newly_passing.append(change)
 
 
 def _verdicts(document: Document) -> dict[Key, str]:
+    """Each probe's verdict; a pass counts only in an arm and a run that are whole, as it does for the exit status."""
     return {
-        (target["name"], probe["id"]): probe["verdict"] for target in document["targets"] for probe in target["probes"]
+        (target["name"], probe["id"]): "inconclusive" if probe["verdict"] == "pass" and missing else probe["verdict"]
+        for target in document["targets"]
+        for missing in [gaps(document, target["name"])]
+        for probe in target["probes"]
     }
 
 
@@ -110,6 +115,8 @@ def _other_questions(before: Document, after: Document) -> Iterator[str]:
         marks = [(one["identity"][part]["files_sha256"], one["identity"][part]["revision"]) for one in (before, after)]
         if marks[0] != marks[1]:
             yield f"another {part}"
+        elif marks[0] == (None, None):
+            yield f"the {part} is not known"
     for section, names in (("request", _SAME_REQUEST), ("plan", _SAME_PLAN)):
         for name in names:
             if before[section].get(name) != after[section].get(name):

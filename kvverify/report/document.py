@@ -8,7 +8,7 @@ the same verdicts or the report is not sound. No I/O here.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kvverify.comparison.arms import CONTROL, TIERS, expected_arms, misfits
+from kvverify.comparison.arms import CONTROL, TIERS, expected_arms
 from kvverify.comparison.connector_log import doubts
 from kvverify.comparison.facts import Answer, Question, Tier, Verdict
 from kvverify.comparison.verdicts import (
@@ -20,6 +20,7 @@ from kvverify.comparison.verdicts import (
     judge_target,
 )
 from kvverify.report.acceptance import match
+from kvverify.report.completeness import arm_gaps, run_gaps
 
 Document = dict[str, Any]
 """A report, or a part of one, as JSON gives it. The schema says what is in it."""
@@ -42,7 +43,7 @@ def judge(document: Document) -> tuple[Document, list[Document], Document]:
         control["verdict"],
         [target["verdict"] for target in targets],
         len(expected_arms(document["request"])) - 1,
-        _run_complete(document),
+        not list(run_gaps(document)),
     )
     result = {
         "verdict": verdict,
@@ -75,29 +76,8 @@ def expected_answers(arm: str, reuse_count: int) -> list[tuple[str, int]]:
     return [("cold", 0), *(("reuse", ordinal) for ordinal in range(1, reuse_count + 1))]
 
 
-def _run_complete(document: Document) -> bool:
-    """Tell whether nothing outside the answers stands against a pass; what is unknown stands against it."""
-    names = [arm["name"] for arm in document["arms"]]
-    unchanged = [identity["unchanged_at_end"] for identity in document["identity"].values()]
-    return (
-        document["state"] == "complete"
-        and not document["errors"]
-        and all(one is True for one in unchanged)
-        and names == expected_arms(document["request"])
-    )
-
-
 def _arm_complete(plan: Document, arm: Document | None) -> bool:
-    if arm is None:
-        return False
-    planned = {probe["id"] for probe in plan["probes"]}
-    return (
-        arm["state"] == "complete"
-        and arm["limit"] is None
-        and not arm["errors"]
-        and not misfits(arm["name"], arm["effective"])
-        and all(answer["probe"] in planned for answer in arm["answers"])
-    )
+    return arm is not None and not list(arm_gaps(plan, arm))
 
 
 def _control(plan: Document, arm: Document | None, answers: Mapping[str, list[Document]]) -> Document:

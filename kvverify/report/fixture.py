@@ -10,7 +10,7 @@ from kvverify.comparison.arms import CONTROL, LMCACHE, NATIVE
 from kvverify.errors import PreflightError, ReportError, UsageError
 from kvverify.plan.plan import Plan
 from kvverify.plan.suites import ProbeSpec
-from kvverify.report.acceptance import found_by_probe
+from kvverify.report.acceptance import evidence_gaps, found_by_probe
 from kvverify.report.load import load_report
 from kvverify.report.schema import validate
 
@@ -78,9 +78,21 @@ def _reasons(document: Document) -> Iterator[str]:
     expects = any(document["expected"].values())
     if expects == (document["provenance"]["source"] == "unrecorded"):
         yield "provenance.source: unrecorded goes with no expectations, any other source with some"
-    for target, expected in document["expected"].items():
-        for name, one in expected.items():
+    model = document["needs"]["model"]
+    if (model["name"] is None) != (model["revision"] is None):
+        yield "needs.model: name and revision go together, one alone names no model"
+    yield from _expectations(document["expected"] if expects else {}, probes)
+
+
+def _expectations(expected: Mapping[str, Document], probes: Mapping[str, Document]) -> Iterator[str]:
+    for target in (NATIVE, LMCACHE) if expected else ():
+        if silent := [name for name in probes if name not in expected.get(target, {})]:
+            yield f"expected.{target}: says nothing of {', '.join(silent)}, so that no run could match"
+    for target, ones in expected.items():
+        for name, one in ones.items():
             place = f"expected.{target}.{name}"
+            if one["verdict"] == "inconclusive":
+                yield f"{place}.verdict: nothing can be expected to be inconclusive"
             if name not in probes:
                 yield f"{place}: there is no such probe"
                 continue
@@ -98,7 +110,8 @@ def check_needs(fixture: Fixture, found: Mapping[str, Any]) -> None:
     gpu, here = needs["gpu"], found["accelerator"]
     if gpu is not None and (here["name"], here["compute_capability"]) != (gpu["name"], gpu["compute_capability"]):
         raise PreflightError(
-            f"--fixture: it was made for {gpu['name']}, this machine has {here['name']}",
+            f"--fixture: it was made for {gpu['name']} (compute capability {gpu['compute_capability']}), "
+            f"this machine has {here['name']} ({here['compute_capability'] or 'none'})",
             "record one on this GPU with kvverify fixture record",
         )
     for package, versions in needs["packages"].items():
@@ -118,18 +131,16 @@ def check_needs(fixture: Fixture, found: Mapping[str, Any]) -> None:
 
 
 def _check_model(needed: Document, model: Mapping[str, Any]) -> None:
-    if needed["files_sha256"] is not None and model["files_sha256"] == needed["files_sha256"]:
+    """Digests decide where both are known; else name and commit do. A fixture that names neither allows any model."""
+    digests = (needed["files_sha256"], model["files_sha256"])
+    commits = ((needed["name"], needed["revision"]), (model["requested"], model["revision"]))
+    if needed["files_sha256"] is None and needed["revision"] is None:
         return
-    if needed["revision"] is not None and (model["requested"], model["revision"]) == (
-        needed["name"],
-        needed["revision"],
-    ):
+    if digests[0] == digests[1] if None not in digests else needed["revision"] is not None and commits[0] == commits[1]:
         return
     wanted = (
         f"{needed['name']} at {needed['revision']}" if needed["revision"] else f"files sha256 {needed['files_sha256']}"
     )
-    if needed["revision"] is None and needed["files_sha256"] is None:
-        return
     raise PreflightError(f"--model: the fixture was made for another model ({wanted})", "name that model")
 
 
@@ -150,9 +161,12 @@ def record(document: Document, name: str) -> Document:
         raise ReportError("the run did not complete without errors", "record from a complete run")
     if sorted(targets) != sorted((LMCACHE, NATIVE)) or document["acceptance"] is None:
         raise ReportError("the report is not of an acceptance run", "run --suite acceptance --compare-native --fixture")
-    verdicts = [probe["verdict"] for target in document["targets"] for probe in target["probes"]]
-    if "inconclusive" in verdicts or document["control"]["verdict"] != "pass":
-        raise ReportError("a probe is inconclusive, which nothing can be expected to be", "repeat the run")
+    if missing := next(evidence_gaps(document), None):
+        raise ReportError(
+            f"the run's evidence is not whole, so that nothing can be expected of it: {missing}", "repeat it"
+        )
+    if "dtype" not in document["request"]:
+        raise ReportError("the report does not say which --dtype was asked for", "record from a run of kvverify")
     plan, model = document["plan"], document["identity"]["model"]
     accelerator, packages = document["environment"]["accelerator"], document["environment"]["packages"]
     is_gpu = accelerator["device"] == "cuda"
