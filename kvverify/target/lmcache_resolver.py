@@ -12,23 +12,31 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Print the effective settings, which of them the environment set, and every key that LMCache knows."""
+    """Print the effective settings, which of them file and environment set, and every key that has an effect."""
     result = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # LMCache logs to stdout
     from lmcache.v1 import config as lmcache_config
 
-    # Private names, the same in every supported release (runtimes.py): there is no public list of keys and aliases.
+    # Private names, the same in every supported release (runtimes.py): no public one tells keys, aliases and sources.
     definitions, aliases = lmcache_config._CONFIG_DEFINITIONS, lmcache_config._CONFIG_ALIASES  # noqa: SLF001
     settings = lmcache_config.LMCacheEngineConfig.from_file(sys.argv[1])
-    settings.update_config_from_env()
-    names = [*definitions, *aliases]
-    from_environment = {aliases.get(name, name) for name in names if f"LMCACHE_{name.upper()}" in os.environ}
+    in_file = set(settings._user_set_keys)  # noqa: SLF001 - said above
+    settings._user_set_keys.clear()  # noqa: SLF001 - said above
+    invalid = None
+    try:
+        settings.update_config_from_env()  # adds the names that it took: values that it cannot read it leaves out
+    except (AssertionError, TypeError, ValueError) as error:  # it validates last, when all values are in place
+        invalid = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    in_environment = set(settings._user_set_keys)  # noqa: SLF001 - said above
+    # LMCache follows an alias only where it lists it as deprecated, too. It ignores the others with a warning.
+    followed = [old for old in aliases if old in lmcache_config._DEPRECATED_CONFIGS]  # noqa: SLF001 - said above
     json.dump(
         {
             "settings": {name: _json(getattr(settings, name)) for name in definitions},
-            "environment": sorted(from_environment),
-            "keys": names,
-            "aliases": dict(aliases),
+            "file": sorted(in_file),
+            "environment": sorted(in_environment),
+            "keys": [*definitions, *followed],
+            "invalid": invalid,
         },
         result,
     )

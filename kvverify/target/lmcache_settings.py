@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from kvverify.errors import PreflightError, UsageError
+from kvverify.redaction import holds_secret
 
 REFUSED = {
     "enable_blending": "blending reuses KV at other positions, which is not exact reuse",
@@ -54,30 +55,74 @@ def resolve_settings(file: Path, chunk_size: int | None, environment: Mapping[st
             f"--lmcache-config: {file} has keys that the installed LMCache does not know: {', '.join(unknown)}",
             "correct or remove them: LMCache would ignore them",
         )
-    in_file = {resolved["aliases"].get(key, key) for key in content}
+    if unread := sorted(_unread(content, resolved, environment)):
+        raise UsageError(
+            f"--lmcache-config: LMCache cannot read the value of {', '.join(unread)}",
+            "correct or remove them: LMCache would ignore them",
+        )
     settings = Settings(
         resolved["settings"],
         {
-            name: "environment" if name in resolved["environment"] else "file" if name in in_file else "default"
+            name: "environment"
+            if name in resolved["environment"]
+            else "file"
+            if name in resolved["file"]
+            else "default"
             for name in resolved["settings"]
         },
     )
+    _check_refused(settings)
+    if resolved["invalid"] is not None:
+        raise UsageError(
+            f"--lmcache-config: LMCache does not accept {file} ({resolved['invalid']})",
+            "correct the file, or the LMCACHE_* environment",
+        )
     check_settings(settings, chunk_size)
     return settings
 
 
 def check_settings(settings: Settings, chunk_size: int | None) -> None:
     """UsageError for effective settings that are refused, whatever set them, or for another chunk size."""
-    for name, reason in REFUSED.items():
-        if settings.values.get(name):
-            where = "--lmcache-config" if settings.sources[name] == "file" else f"LMCACHE_{name.upper()}"
-            raise UsageError(f"{where}: {name} is on, and {reason}", "switch it off")
+    _check_refused(settings)
+    for name, value in settings.values.items():
+        if holds_secret(name, value):
+            raise UsageError(
+                f"{_where(settings, name)}: {name} holds a secret, and LMCache writes its settings to the log, which "
+                "is part of a report's evidence",
+                "verify with a store that needs no secret, e.g. local_cpu",
+            )
+    if type(settings.values["chunk_size"]) is not int or settings.chunk_size < 1:
+        raise UsageError(
+            f"{_where(settings, 'chunk_size')}: chunk_size must be a positive number of tokens, not "
+            f"{settings.values['chunk_size']}",
+            "correct it",
+        )
     if chunk_size is not None and settings.chunk_size != chunk_size:
         raise UsageError(
             f"--chunk-size: {chunk_size} was asserted, LMCache resolves chunk_size to {settings.chunk_size} "
             f"(from {settings.sources['chunk_size']})",
             "correct one of them",
         )
+
+
+def _check_refused(settings: Settings) -> None:
+    for name, reason in REFUSED.items():
+        if settings.values.get(name):
+            raise UsageError(f"{_where(settings, name)}: {name} is on, and {reason}", "switch it off")
+
+
+def _where(settings: Settings, name: str) -> str:
+    return f"LMCACHE_{name.upper()}" if settings.sources[name] == "environment" else "--lmcache-config"
+
+
+def _unread(content: Mapping[str, Any], resolved: Mapping[str, Any], environment: Mapping[str, str]) -> Iterator[str]:
+    """Settings that are there and that LMCache passes over with no more than a warning."""
+    for name, value in resolved["settings"].items():
+        variable = f"LMCACHE_{name.upper()}"
+        if variable in environment and name not in resolved["environment"]:
+            yield variable
+        elif value is None and content.get(name) is not None and variable not in environment:
+            yield name
 
 
 def _read(file: Path) -> dict[str, Any]:
