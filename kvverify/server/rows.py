@@ -89,7 +89,7 @@ def summarise(document: Document, path: Path) -> Summary:
 def _headline(document: Document) -> str:
     result = document["result"]
     counts, verdict = result["conversations"], result["verdict"]
-    of_valid = f"{counts['valid']} valid conversation{'s' * (counts['valid'] != 1)} of {counts['planned']}"
+    of_valid = f"{counts['valid']} valid conversation{'s' * (counts['valid'] != 1)} (of {counts['planned']})"
     if verdict == "fail":
         return f"FAIL: the prompt cache changed the answer in {counts['differing']} of {of_valid}"
     if verdict == "pass":
@@ -142,9 +142,9 @@ def _meaning(document: Document) -> tuple[str, ...]:
     lines = []
     if verdict == "fail":
         lines.append(
-            "a difference shows that answers depend on what is cached. The usual cause is plain floating point: KV written "
-            "token by token and KV computed at once come from different kernels, and quantised weights make it frequent. "
-            "It is not by itself a sign of corrupted state"
+            "a difference shows that answers depend on what is cached. The usual cause is plain floating point: KV "
+            "written token by token and KV computed at once come from different kernels, and quantised weights make it "
+            "frequent. It is not by itself a sign of corrupted state"
         )
     if verdict in ("pass", "pass_hits_unchecked"):
         lines.append("agreement here is no proof for other conversations, lengths, models or settings")

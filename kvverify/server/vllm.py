@@ -29,7 +29,7 @@ class VllmClient:
         except RequestFailed:
             version = None
         told = metrics.labels(self._metrics(), "vllm:cache_config_info")
-        settings = {name: told[name] for name in _SETTINGS if name in told}
+        settings = {name: told[name] for name in _SETTINGS if told.get(name, "None") != "None"}
         return Identity(self.kind, version, self._model, settings)
 
     def render(self, messages: Sequence[Message]) -> tuple[int, ...] | None:
