@@ -161,7 +161,7 @@ add_weights() {
         RUN_ARGUMENTS+=("--$part=/mnt/$part")
         return 0
     fi
-    [[ $name =~ ^[A-Za-z0-9_.-]+/[A-Za-z0-9_.-]+$ ]] ||
+    [[ $name =~ ^[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+$ ]] ||
         refuse "input $part: '$name' is no folder of the runner and no organisation/name of the model hub"
     [[ $revision =~ ^[0-9a-f]{40}$ ]] ||
         refuse "input $part-revision: give the commit of $name, 40 lower-case hexadecimal digits; branches and tags can move"
