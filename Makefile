@@ -44,7 +44,7 @@ lint: ## ruff and mypy
 .PHONY: mutants
 mutants: ## change kvverify/comparison in every small way and see that a test notices each
 	@scripts/setup.sh dev
-	@$(PYTHON) -m mutmut run $(ARGS)
+	@nice -n 10 $(PYTHON) -m mutmut run --max-children 1 $(ARGS)
 	@$(PYTHON) -m mutmut results
 
 .PHONY: lock
