@@ -65,8 +65,14 @@ def server(**given: Any) -> int:
 
     Turn 2 of each conversation is asked with the cache and recomputed, each twice, and the answers are compared.
     """
+    from importlib.util import find_spec
+
+    from kvverify.errors import PreflightError
     from kvverify.interrupts import Interrupted, raise_on_signals
     from kvverify.report.store import ReportStore
+
+    if find_spec("httpx") is None:
+        raise PreflightError("kvverify server needs the package httpx", "pip install 'kvverify[server]'")
     from kvverify.server.check import check_servers
     from kvverify.server.options import ServerOptions, check_options
     from kvverify.server.summary import render

@@ -279,6 +279,38 @@ def test_a_run_is_never_better_than_its_conversations(run: Run, verdicts: list[s
         assert (verdict == "pass") == run.hits_checked
 
 
+SOUND_RUN = Run(planned=1, min_valid=1.0, failed_requests=0, complete=True, hits_checked=True, one_server=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ({}, "pass"),
+        ({"hits_checked": False}, "pass_hits_unchecked"),
+        ({"planned": 2}, "inconclusive"),
+        ({"planned": 0}, "inconclusive"),
+        ({"failed_requests": 1}, "inconclusive"),
+        ({"failed_requests": None}, "inconclusive"),
+        ({"failed_requests": False}, "inconclusive"),
+        ({"complete": False}, "inconclusive"),
+        ({"complete": 1}, "inconclusive"),
+        ({"one_server": True}, "inconclusive"),
+        ({"one_server": None}, "inconclusive"),
+        ({"hits_checked": None}, "pass_hits_unchecked"),
+        ({"min_valid": 0}, "inconclusive"),
+        ({"min_valid": -1}, "inconclusive"),
+        ({"min_valid": 1.1}, "inconclusive"),
+        ({"min_valid": float("nan")}, "inconclusive"),
+    ],
+)
+def test_each_fact_of_a_run_counts(change: dict[str, object], verdict: str) -> None:
+    assert judge_run(replace(SOUND_RUN, **change), ["pass"]) == verdict
+
+
+def test_a_run_without_a_valid_conversation_is_no_pass_whatever_share_is_asked() -> None:
+    assert judge_run(replace(SOUND_RUN, min_valid=1e-12), ["inconclusive"]) == "inconclusive"
+
+
 @pytest.mark.parametrize(("valid", "planned", "verdict"), [(12, 15, "pass"), (11, 15, "inconclusive"), (4, 5, "pass")])
 def test_the_share_of_valid_conversations_counts_exactly(valid: int, planned: int, verdict: str) -> None:
     run = Run(planned, 0.8, 0, complete=True, hits_checked=True, one_server=False)

@@ -1,6 +1,9 @@
 """Mistakes in the options of ``kvverify server``: each is told before any request, and leaves no report."""
 
+import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -123,3 +126,12 @@ def test_what_only_the_server_tells_is_refused_too() -> None:
         choose_mode(options(skip_hit_check=True), "vllm")
     with pytest.raises(UsageError, match="--mode llamacpp"):
         choose_mode(options(mode="llamacpp"), "vllm")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["server", "--help"]])
+def test_help_needs_no_http_library(arguments: list[str]) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "kvverify", *arguments]
+    trace = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    imported = {name.split(".")[0] for name in re.findall(r"^import time:.*\|\s*(\S+)$", trace, re.MULTILINE)}
+    assert "kvverify" in imported
+    assert not imported & {"httpx", "jsonschema"}
