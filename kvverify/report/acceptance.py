@@ -47,12 +47,11 @@ def found_by_probe(document: Document, target: str) -> dict[str, Document]:
 
 def evidence_gaps(document: Document) -> Iterator[str]:
     """Say what is missing or doubtful in a judged report, whatever its verdicts."""
+    yield from gaps(document, *(target["name"] for target in document["targets"]))
     for target in document["targets"]:
-        name = target["name"]
-        yield from (f"{name}: {gap}" for gap in gaps(document, name))
         for probe in target["probes"]:
             if missing := sorted(set(probe["reasons"]) - _DIFFERENCES):
-                yield f"{name}, {probe['id']}: the evidence is not whole ({', '.join(missing)})"
+                yield f"{target['name']}, {probe['id']}: the evidence is not whole ({', '.join(missing)})"
 
 
 def _mismatches(document: Document, expected: dict[str, dict[str, Document]]) -> Iterator[str]:

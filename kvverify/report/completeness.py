@@ -31,12 +31,10 @@ def arm_gaps(plan: Document, arm: Document) -> Iterator[str]:
         yield "an answer is to no planned probe"
 
 
-def gaps(document: Document, target: str) -> list[str]:
-    """Say everything that keeps a target of a report from being believed whole, its probes' own gaps aside."""
-    found = list(run_gaps(document))
-    for name in (CONTROL, target):
-        arms = [arm for arm in document["arms"] if arm["name"] == name]
-        found += [f"{name}: {gap}" for arm in arms for gap in arm_gaps(document["plan"], arm)]
-        if len(arms) != 1:
-            found.append(f"{name}: there are {len(arms)} such arms")
-    return found
+def gaps(document: Document, *targets: str) -> list[str]:
+    """Say everything that keeps ``targets`` of a report from being believed, their probes' own gaps aside."""
+    arms = [arm for arm in document["arms"] if arm["name"] in (CONTROL, *targets)]
+    return [
+        *run_gaps(document),
+        *(f"{arm['name']}: {gap}" for arm in arms for gap in arm_gaps(document["plan"], arm)),
+    ]
