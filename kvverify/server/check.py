@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -124,13 +125,13 @@ class _Run:
             if prompt is None:
                 return None
             use = self._cache_use(conversation, role, repeat)
-            reply = server.client.answer(prompt, self._asked.options.max_tokens, use)
+            reply = _to_this_prompt(prompt, server.client.answer(prompt, self._asked.options.max_tokens, use))
             entry["answers"].append(_answer(role, repeat, server, prompt, reply, hide=self._asked.options.hide_text))
             entry["thinking"] = entry["thinking"] or _thinks(reply)
             self._write()
             entry = self._document["conversations"][-1]
             if reply.error is not None:
-                return RequestFailed(reply.error, unreachable=reply.error.startswith("no connection"))
+                return RequestFailed(reply.error, reply.attempts, unreachable=reply.unreachable)
             if role == "turn1" and turn2 is None:
                 turn2 = _second_prompt(conversation, turn1, reply, closing)
                 entry["turn2_from"] = None if turn2 is None else "messages" if turn2.ids is None else "ids"
@@ -180,6 +181,14 @@ def _second_prompt(
         messages = conversation.turn2(reply.text or "")
         return Prompt(messages, turn2_ids(turn1.ids, reply.generated, closing))
     return None if not reply.text else Prompt(conversation.turn2(reply.text))
+
+
+def _to_this_prompt(prompt: Prompt, reply: Reply) -> Reply:
+    """Turn an answer into an error where it is not to the ids that were sent, as far as the server tells."""
+    if prompt.ids is None or reply.error is not None:
+        return reply
+    same = reply.prompt_token_ids in (None, prompt.ids) and reply.prompt_tokens in (None, len(prompt.ids))
+    return reply if same else replace(reply, error="the server processed another prompt than it was sent")
 
 
 def _thinks(reply: Reply) -> bool:

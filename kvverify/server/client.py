@@ -51,6 +51,8 @@ class Reply:
     """How often the request was sent: more than once only after connections that failed."""
     error: str | None = None
     """Why there is no answer."""
+    unreachable: bool = False
+    """Whether no connection to the server came about."""
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,7 @@ def usage(said: Any) -> dict[str, Any]:
 
 def failed(error: RequestFailed) -> Reply:
     """Make an answer of a request that has none."""
-    return Reply(attempts=error.attempts, error=str(error))
+    return Reply(attempts=error.attempts, error=str(error), unreachable=error.unreachable)
 
 
 def _whole_text(thinking: Any, content: Any) -> str | None:

@@ -16,8 +16,10 @@ from typing import Any
 
 import httpx
 
-UNTOLD = {"launch_command", "api_key", "admin_api_key", "model_path", "tokenizer_path", "internal_states"}
-"""Members of answers that are left out of a recording: long, or of the recording machine alone."""
+from kvverify.server.sglang import _SETTINGS
+
+KEPT = {*_SETTINGS, "version"}
+"""Members of ``/server_info`` that are recorded: it also holds keys, and paths of the recording machine."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -61,8 +63,8 @@ class Recorder(_Server):
             answer = got.json()
         except ValueError:
             answer = got.text
-        if isinstance(answer, dict):
-            answer = {name: value for name, value in answer.items() if name not in UNTOLD}
+        if path == "/server_info" and isinstance(answer, dict):
+            answer = {name: value for name, value in answer.items() if name in KEPT}
         made = {"method": method, "path": path, "body": body, "status": got.status_code, "answer": answer}
         with self._file.open("a") as out:
             out.write(json.dumps(made) + "\n")

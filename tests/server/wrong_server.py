@@ -96,6 +96,13 @@ class HidesIds(Proxy):
         return {**body, "return_token_ids": False}
 
 
+class CutsPrompt(Proxy):
+    """Takes the prompt's first id away, as a server that cuts long prompts does."""
+
+    def asked(self, body: Json) -> Json:
+        return {**body, "prompt": body["prompt"][1:]}
+
+
 class CutsShort(Proxy):
     """Has a limit on length of its own."""
 
