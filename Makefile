@@ -35,11 +35,12 @@ test: setup-dev ## run every test, with coverage
 	@$(PYTHON) -m pytest --cov $(ARGS)
 
 .PHONY: lint
-lint: ## ruff and mypy
+lint: ## ruff and mypy, then the shell scripts, the Dockerfile, the workflows and the action
 	@scripts/setup.sh dev
 	@$(PYTHON) -m ruff check
 	@$(PYTHON) -m ruff format --check
 	@$(PYTHON) -m mypy
+	@PATH="$$PWD/.venv/bin:$$PATH" scripts/lint.sh
 
 .PHONY: mutants
 mutants: ## change kvverify/comparison in every small way and see that a test notices each
