@@ -35,10 +35,15 @@ require_target() {
         refuse "nothing can be verified on this runner with device: $(input device); the lines above say why"
 }
 
+# time_limit: seconds that the run may take.
+time_limit() {
+    printf '%s' "$(($(input timeout-minutes) * 60))"
+}
+
 # start_run: the container that verifies, in the background, with its process in RUN_PID. It ends by itself a minute
 # after the time limit even if this runner is gone by then, so that no GPU stays taken.
 start_run() {
-    local options gpus network=none limit=$(($(input timeout-minutes) * 60 + 60)) environment=()
+    local options gpus network=none limit=$(($(time_limit) + 60)) environment=()
     mapfile -t options < <(confined)
     mapfile -t gpus < <(gpu_options)
     if [ "$NEEDS_HUB" = true ]; then
@@ -61,8 +66,14 @@ stop_run() {
     remove_container
 }
 
+# It is gone when this returns: Docker says "removal already in progress" and returns at once where --rm came first.
 remove_container() {
+    local attempt
     docker rm --force "$CONTAINER" >/dev/null 2>&1 || true
+    for ((attempt = 0; attempt < 40; attempt++)); do
+        docker container inspect "$CONTAINER" >/dev/null 2>&1 || return 0
+        sleep 0.1
+    done
 }
 
 # Containers of an earlier job of this runner, which does one job at a time: they would hold the GPU.
@@ -76,7 +87,7 @@ remove_leftovers() {
 wait_for_run() {
     local timer
     TIMED_OUT=false RUN_STATUS=0
-    sleep "$(($(input timeout-minutes) * 60))" &
+    sleep "$(time_limit)" &
     timer=$!
     # The wait ends when either does; a signal to this script ends it at once, for the trap.
     wait -n "$RUN_PID" "$timer" || RUN_STATUS=$?

@@ -3,7 +3,6 @@
 import os
 import shutil
 import subprocess
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from .daemon import Daemon, UnavailableError, install_packages, running_daemon
 
 
 @pytest.fixture(scope="session")
-def daemon() -> Iterator[Daemon]:
+def daemon(request: pytest.FixtureRequest) -> Iterator[Daemon]:
     """Give a daemon that accepts requests for GPUs. KVVERIFY_TEST_DOCKER_HOST names one that is kept between runs."""
     kept = os.environ.get("KVVERIFY_TEST_DOCKER_HOST")
     if kept:
@@ -30,8 +29,11 @@ def daemon() -> Iterator[Daemon]:
     except UnavailableError as error:
         if os.environ.get("CI"):
             pytest.fail(f"CI must run the tests of the image: {error}")
-        warnings.warn(f"\n\nTHE IMAGE AND THE ACTION ARE NOT TESTED: {error}\n", pytest.PytestWarning, stacklevel=1)
-        pytest.skip(f"THE IMAGE AND THE ACTION ARE NOT TESTED: {error}")
+        message = f"THE IMAGE AND THE ACTION ARE NOT TESTED: {error}"
+        reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(f"\n\n{message}\n", red=True, bold=True)
+        pytest.skip(message)
 
 
 @pytest.fixture(scope="session")
