@@ -202,6 +202,58 @@ def test_what_makes_an_answer_worthless_is_named(
     assert reason in judge(turns).reasons
 
 
+@pytest.mark.parametrize(("cached", "why"), [(0, ("cached_without_hit",)), (71, ("cached_hit_too_short",)), (72, ())])
+def test_the_edges_of_a_hit(cached: int, why: tuple[str, ...]) -> None:
+    turns = sound()
+    for repeat in (1, 2):
+        turns["cached", repeat] = replace(turns["cached", repeat], cached=cached)
+    assert judge(turns).reasons == why
+
+
+@pytest.mark.parametrize("change", [{"prompt_tokens": 41}, {"prompt_sha256": "other"}])
+def test_two_prompts_of_turn_1_are_never_valid(change: dict[str, object]) -> None:
+    turns = sound()
+    turns["turn1", 2] = replace(turns["turn1", 2], **change)
+    assert judge(turns).reasons == ("prompts_differ",)
+
+
+def test_a_hit_on_an_unknown_turn_1_cannot_be_measured() -> None:
+    turns = sound()
+    turns["turn1", 1] = replace(turns["turn1", 1], prompt_tokens=None)
+    assert "cached_hit_not_measurable" in judge(turns).reasons
+
+
+@pytest.mark.parametrize("size", [1, 64])
+def test_an_answer_that_ends_by_itself_is_whole_at_any_length(size: int) -> None:
+    turns = sound()
+    for place in ORDER:
+        if place[0] != "turn1":
+            turns[place] = replace(turns[place], generated=tuple(range(size)), completion_tokens=size)
+    assert judge(turns).verdict == "pass"
+
+
+@pytest.mark.parametrize("value", [None, "", 3, True])
+def test_texts_without_a_hash_are_no_comparison(value: object) -> None:
+    turns = {place: replace(one, text=None, text_sha256=value) for place, one in sound("hidden").items()}
+    assert judge(turns).comparison is None
+    assert judge(turns).verdict == "inconclusive"
+
+
+def test_the_first_of_each_path_are_compared() -> None:
+    turns = sound()
+    for place, index in ((("cached", 2), 1), (("recomputed", 2), 2)):
+        other = [*TURN2_ANSWER]
+        other[index] = 999
+        turns[place] = replace(turns[place], generated=tuple(other))
+    judged = judge(turns)
+    assert judged.reasons == ("cached_not_repeated", "recomputed_not_repeated")
+    assert judged.difference is None
+
+
+def test_unusable_terms_are_named() -> None:
+    assert "terms_unusable" in judge(sound(), replace(TERMS, max_tokens=0)).reasons
+
+
 def test_an_empty_answer_is_named() -> None:
     turns = sound("hidden")
     for repeat in (1, 2):
