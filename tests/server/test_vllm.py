@@ -186,7 +186,6 @@ def test_one_changed_id_is_found(run: Run, on: str) -> None:
     assert status == 1
     (one,) = report["conversations"]
     assert (one["verdict"], one["first_difference"]) == ("fail", {"unit": "token", "index": ChangesId.index})
-    assert said.splitlines()[0].startswith("[")
     assert "FAIL: the prompt cache changed the answer in 1 of 1 valid conversation" in said
 
 
@@ -284,10 +283,9 @@ def after(number: int, function: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-@pytest.mark.parametrize("key", [False])
-def test_a_missing_key_is_told_before_anything_is_asked(run: Run, on: str, tmp_path: Path, *, key: bool) -> None:
+def test_a_missing_key_is_told_before_anything_is_asked(run: Run, on: str, tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="--api-key-env"):
-        run("--base-url", on, *ONE, key=key)
+        run("--base-url", on, *ONE, key=False)
     assert list(tmp_path.iterdir()) == []
 
 
