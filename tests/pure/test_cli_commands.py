@@ -162,6 +162,27 @@ def test_only_the_first_signal_raises():
         os.kill(os.getpid(), number)  # none disturbs the cleaning up
 
 
+@pytest.mark.xfail(reason="Python complains about signals that are pending when the handler ignores them")
+@pytest.mark.usefixtures("signals")
+def test_signals_that_come_together_raise_once_and_say_nothing_more():
+    every = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    raise_on_signals()
+    complaints = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", complaints.append)
+        with pytest.raises(Interrupted, match="SIGHUP"):
+            together(every)
+        sum(range(10_000))  # time for Python to look at what is pending
+    assert complaints == []
+
+
+def together(numbers: tuple[signal.Signals, ...]) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
+        os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+
 def test_no_handler_of_errors_takes_an_interruption_for_one():
     assert not issubclass(Interrupted, Exception)
 
