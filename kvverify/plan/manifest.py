@@ -30,10 +30,10 @@ PROBE_KEYS = (
 
 
 def manifest_sha256(plan: Mapping[str, object]) -> str:
-    """Digest over the request, the number of generations and every probe of a report's ``plan`` object.
+    """Return the digest over the request, the generations and every probe of a report's ``plan`` object.
 
-    Other keys of the object are left out, so that the digest can be recomputed from the object that carries it. Raises
-    KeyError or TypeError where the object is not a plan.
+    Other keys of the object are left out, so that the digest can be recomputed from the object that carries
+    it. Raises KeyError or TypeError where the object is not a plan.
     """
     probes = plan["probes"]
     if not isinstance(probes, (list, tuple)):

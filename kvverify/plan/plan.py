@@ -1,4 +1,4 @@
-"""The plan of a run: its probes with their ids, cache scopes and digests, checked before any engine starts."""
+"""The plan of a run: probes with their ids, cache scopes and digests, checked before any engine starts."""
 
 import re
 from collections.abc import Sequence
@@ -76,15 +76,16 @@ class Plan:
     """Digest over the request, the generations and every probe."""
 
     def manifest(self) -> dict[str, object]:
-        """The plan as a report's ``plan`` object: plain JSON values (without ``eos_token_ids``, the engine's part)."""
-        return {**_covered(self.request, self.probes, self.generations), "manifest_sha256": self.manifest_sha256}
+        """Return the plan as a report's ``plan`` object: plain JSON values, without ``eos_token_ids``."""
+        covered = _covered(self.request, self.probes, self.generations)
+        return {**covered, "manifest_sha256": self.manifest_sha256}
 
 
 def build_plan(tokenizer: Tokenizer, request: PlanRequest, specs: Sequence[ProbeSpec] | None = None) -> Plan:
-    """The plan of a suite, or of ``specs`` where the suite is a fixed list of probes.
+    """Make the plan of a suite, or of ``specs`` where the suite is a fixed list of probes.
 
-    The same arguments give the same ids. Raises UsageError for a request that cannot be meant, PreflightError where
-    this tokenizer or this model limit cannot serve it.
+    The same arguments give the same ids. Raises UsageError for a request that cannot be meant, PreflightError
+    where this tokenizer or this model limit cannot serve it.
     """
     check_request(request)
     if specs is None:
@@ -103,7 +104,7 @@ def build_probe(tokenizer: Tokenizer, spec: ProbeSpec, *, tenant: str, seed: int
 
 
 def check_request(request: PlanRequest) -> None:
-    """UsageError, naming the option, unless every option by itself and with the others makes sense."""
+    """Raise UsageError, naming the option, unless each option by itself and with the others makes sense."""
     check_reuse_counts(request.reuse_counts)
     formats = request.prompt_formats
     if not formats or len(set(formats)) != len(formats) or not set(formats) <= set(PROMPT_FORMATS):
@@ -113,9 +114,10 @@ def check_request(request: PlanRequest) -> None:
     _check_positive("--max-tokens", request.max_tokens, "the default is 16")
     _check_positive("--max-model-len", request.max_model_len, "leave it out for the model's own limit")
     if request.span % request.block_size:
+        multiple = (request.span // request.block_size + 1) * request.block_size
         raise UsageError(
             f"--chunk-size: {request.span} is not a multiple of --block-size {request.block_size}",
-            f"choose for instance --chunk-size {(request.span // request.block_size + 1) * request.block_size}",
+            f"choose for instance --chunk-size {multiple}",
         )
     if not NAME.fullmatch(request.tenant):
         raise UsageError(
@@ -130,7 +132,7 @@ def _check_positive(option: str, value: int, hint: str) -> None:
 
 
 def _check_specs(specs: Sequence[ProbeSpec]) -> None:
-    """ValueError where a caller's own list is wrong: no option can cause it."""
+    """Raise ValueError where a caller's own list is wrong: no option can cause that."""
     if not specs or len({spec.id for spec in specs}) != len(specs):
         raise ValueError("a plan needs at least one probe, each with an id of its own")
     for spec in specs:
@@ -141,36 +143,37 @@ def _check_specs(specs: Sequence[ProbeSpec]) -> None:
 
 
 def _check_room(specs: Sequence[ProbeSpec], request: PlanRequest) -> None:
-    """PreflightError unless the longest prompt and its answer fit; engines cut answers short without a word."""
+    """Raise PreflightError unless the longest prompt and its answer fit: engines cut answers without a word."""
     longest = max(specs, key=lambda spec: spec.prompt_tokens)
     needed = longest.prompt_tokens + request.max_tokens
     if needed > request.max_model_len:
         raise PreflightError(
-            f"--max-model-len: {request.max_model_len} is too small for probe {longest.id}, which needs {needed} tokens "
-            f"({longest.prompt_tokens} prompt + {request.max_tokens} new)",
+            f"--max-model-len: {request.max_model_len} is too small for probe {longest.id}, which needs {needed} "
+            f"tokens ({longest.prompt_tokens} prompt + {request.max_tokens} new)",
             f"raise --max-model-len to at least {needed} if the model allows it, or lower --chunk-size or --max-tokens",
         )
 
 
 def _make_probes(tokenizer: Tokenizer, specs: Sequence[ProbeSpec], request: PlanRequest) -> tuple[Probe, ...]:
     """Probes of which no two share a first block, whatever their scopes: not every cache honours those."""
-    writer = PromptWriter(tokenizer, request.seed)
+    writer = PromptWriter(tokenizer, request.seed, request.span)
     owners: dict[tuple[int, ...], str] = {}
-    probes = []
-    for spec in specs:
-        for draw in range(MOST_DRAWS):
-            ids = writer.write(spec, draw)
-            owner = owners.setdefault(ids[: request.block_size], spec.id)
-            if owner == spec.id:
-                break
-        else:
-            raise PreflightError(
-                f"probes {owner} and {spec.id} begin with the same {request.block_size} tokens, so one could reuse the "
-                "other's KV",
-                "the chat template puts a long text of its own first: raise --block-size, or choose --prompt-format raw",
-            )
-        probes.append(_probe(spec, request.tenant, ids))
-    return tuple(probes)
+    return tuple(_probe(spec, request.tenant, _own_start(writer, spec, owners, request.block_size)) for spec in specs)
+
+
+def _own_start(
+    writer: PromptWriter, spec: ProbeSpec, owners: dict[tuple[int, ...], str], block_size: int
+) -> tuple[int, ...]:
+    """Write the prompt with other words until its first block is no other probe's; ``owners`` takes it in."""
+    for draw in range(MOST_DRAWS):
+        ids = writer.write(spec, draw)
+        owner = owners.setdefault(ids[:block_size], spec.id)
+        if owner == spec.id:
+            return ids
+    raise PreflightError(
+        f"probe {spec.id} begins with the same {block_size} tokens as another, so one could reuse the other's KV",
+        "the chat template puts a long text of its own first: raise --block-size, or choose --prompt-format raw",
+    )
 
 
 def _probe(spec: ProbeSpec, tenant: str, ids: tuple[int, ...]) -> Probe:

@@ -38,7 +38,7 @@ class Suite:
     """Formats where ``--prompt-format`` names none."""
 
     def lengths(self, span: int) -> tuple[int, ...]:
-        """Prompt lengths in tokens for a span in tokens, ascending.
+        """Return the prompt lengths in tokens for a span in tokens, ascending.
 
         >>> SUITES["smoke"].lengths(256)
         (511, 512, 513)
@@ -46,7 +46,7 @@ class Suite:
         return tuple(count * span + offset for count in self.boundaries for offset in (-1, 0, 1))
 
     def specs(self, span: int, formats: Iterable[str], reuse_counts: Sequence[int]) -> tuple[ProbeSpec, ...]:
-        """Every format with every length and reuse count."""
+        """Combine every format with every length and reuse count."""
         return tuple(
             ProbeSpec(f"{name}-{length}-r{count}", name, length, count)
             for name in formats
@@ -63,14 +63,14 @@ SUITES = {
 
 
 def find_suite(name: str) -> Suite:
-    """The suite called ``name``, or UsageError."""
+    """Return the suite called ``name``, or raise UsageError."""
     if name not in SUITES:
         raise UsageError(f"--suite: {name!r} is unknown", f"choose one of {', '.join(SUITES)}")
     return SUITES[name]
 
 
 def generations(specs: Iterable[ProbeSpec]) -> int:
-    """Generations of a run with one target: each probe has 1 control, 1 cold and its reusing answers.
+    """Count the generations of a run with one target: 1 control, 1 cold and the reusing answers of each probe.
 
     >>> generations(SUITES["standard"].specs(256, ("raw", "chat"), (1, 3)))
     96
@@ -79,7 +79,7 @@ def generations(specs: Iterable[ProbeSpec]) -> int:
 
 
 def parse_prompt_format(text: str | None, suite: Suite) -> tuple[str, ...]:
-    """Formats that ``--prompt-format`` means; ``None`` (not given) means the suite's own default."""
+    """Return the formats that ``--prompt-format`` means; ``None`` (not given) is the suite's own default."""
     if text is None:
         return suite.default_formats
     if text == "both":
@@ -90,7 +90,7 @@ def parse_prompt_format(text: str | None, suite: Suite) -> tuple[str, ...]:
 
 
 def parse_reuse_counts(text: str) -> tuple[int, ...]:
-    """Reuse counts of ``--reuse-counts``: distinct positive integers joined by commas, in the order given.
+    """Read ``--reuse-counts``: distinct positive integers joined by commas, in the order given.
 
     >>> parse_reuse_counts("1,3")
     (1, 3)
@@ -107,12 +107,14 @@ def parse_reuse_counts(text: str) -> tuple[int, ...]:
 
 
 def check_reuse_counts(counts: Sequence[int]) -> None:
-    """UsageError unless the counts are distinct positive integers, at least one."""
+    """Raise UsageError unless the counts are distinct positive integers, at least one."""
     shown = ",".join(map(str, counts))
     if not counts or any(count < 1 for count in counts):
         raise UsageError(
             f"--reuse-counts: every count must be at least 1, not {shown or 'empty'}",
-            "write for instance --reuse-counts 1,3; with --no-native-prefix-caching and no connector nothing is reused",
+            "write for instance --reuse-counts 1,3; --no-native-prefix-caching asks for a run without reuse",
         )
     if len(set(counts)) != len(counts):
-        raise UsageError(f"--reuse-counts: {shown} names a count twice", "name each count once, as in --reuse-counts 1,3")
+        raise UsageError(
+            f"--reuse-counts: {shown} names a count twice", "name each count once, as in --reuse-counts 1,3"
+        )

@@ -27,7 +27,7 @@ RUNTIMES = (
 )
 """vLLM's CPU build is a distribution of its own that installs the same package."""
 
-CONNECTORS = {LMCACHE: ("lmcache", ("0.5.4", "0.5.5rc5"))}
+CONNECTORS = {LMCACHE: ("lmcache", ("0.5.4", "0.5.5rc5", "0.5.5", "0.5.6"))}
 """Distribution and supported versions of the connector behind an arm."""
 
 RECORDED_DISTRIBUTIONS = (
