@@ -165,13 +165,14 @@ def _own_start(
     writer: PromptWriter, spec: ProbeSpec, owners: dict[tuple[int, ...], str], block_size: int
 ) -> tuple[int, ...]:
     """Write the prompt with other words until its first block is no other probe's; ``owners`` takes it in."""
+    owner = spec.id
     for draw in range(MOST_DRAWS):
         ids = writer.write(spec, draw)
         owner = owners.setdefault(ids[:block_size], spec.id)
         if owner == spec.id:
             return ids
     raise PreflightError(
-        f"probe {spec.id} begins with the same {block_size} tokens as another, so one could reuse the other's KV",
+        f"probes {owner} and {spec.id} begin with the same {block_size} tokens, so one could reuse the other's KV",
         "the chat template puts a long text of its own first: raise --block-size, or choose --prompt-format raw",
     )
 

@@ -21,6 +21,6 @@ WORDS = tuple(
     tomato torch tower toy train tree trumpet tunnel turtle valley vase velvet village vine violin voice
     wagon wall walnut water wave wheat wheel whistle willow window wine winter wolf wood wool yard zebra
     zinc
-    """.split()
+    """.split()  # noqa: SIM905 - readable as text, one long list otherwise
 )
 """Distinct lower-case words of the letters a to z."""
