@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -177,9 +178,10 @@ def test_signals_that_come_together_raise_once_and_say_nothing_more():
 
 
 def together(numbers: tuple[signal.Signals, ...]) -> None:
+    """Let several signals become pending in this thread before Python sees the first."""
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     for number in numbers:
-        os.kill(os.getpid(), number)
+        signal.pthread_kill(threading.get_ident(), number)  # os.kill could hand them to another thread
     signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
