@@ -12,7 +12,7 @@ _SECRET_NAME = re.compile(rf"{_WORDS}$", re.IGNORECASE)
 _SECRET_NUMBER = re.compile(rf"{_NEVER_NUMBERS}$", re.IGNORECASE)
 # Up to the last @: a password may hold any character, and a host that is hidden with it does less harm.
 _USER_OF_URL = re.compile(r"(?<=://)[^\s'\"]*@")
-# In JSON, YAML, a Python literal or the query of a URL: the name, then : or =, then a list, an object, a quoted or a bare value.
+# In JSON, YAML, a Python literal or a URL's query: the name, : or =, then a list, an object, a quoted or a bare value.
 _NAMED = re.compile(
     rf"""([\w.-]*{_WORDS}["']?\s*[:=]\s*)(\[[^\]]*\]|\{{[^}}]*\}}|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s,;&"'}}\]]+)""",
     re.IGNORECASE,
