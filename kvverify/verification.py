@@ -110,7 +110,7 @@ class _Run:
         except ArmError as error:
             session.end()
             self._recorder.arm_state(arm.name, "failed", limit=error.limit, error=str(error))
-            self._say(f"{arm.name}: {error}")
+            self._say(str(error))
         else:
             self._recorder.arm_state(arm.name, "complete")
         return prepared

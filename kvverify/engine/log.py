@@ -5,7 +5,7 @@ from pathlib import Path
 
 _TAIL_BYTES = 1 << 18
 _PREFIX = re.compile(r"^(\([^)]*\) )?([A-Z]+ [\d-]+ [\d:.]+ \[[^\]]*\] )?")
-_ERROR = re.compile(r"^(?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b.*")
+_ERROR = re.compile(r"^(?:(?:[a-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception)\b|Worker proc \S+ died unexpectedly)")
 _GENERIC = (
     "Engine core initialization failed",
     "EngineDeadError",
@@ -15,10 +15,10 @@ _GENERIC = (
 
 
 def cause_in(log: Path) -> str | None:
-    """The first specific exception in the last part of the log, as the engine worded it, or None.
+    """The first specific exception or death of a worker in the last part of the log, as the engine worded it, or None.
 
-    vLLM's parent process only says "Engine core initialization failed"; the cause is printed by the process that met it,
-    earlier in the log and behind a process prefix such as ``(EngineCore pid=7) ERROR 01-01 00:00:00 [core.py:1]``.
+    vLLM's parent process only says "Engine core initialization failed"; the cause is printed by the process that met
+    it, earlier in the log and behind a process prefix such as ``(EngineCore pid=7) ERROR 01-01 00:00:00 [core.py:1]``.
     """
     try:
         with log.open("rb") as file:

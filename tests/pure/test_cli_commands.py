@@ -163,7 +163,6 @@ def test_only_the_first_signal_raises():
         os.kill(os.getpid(), number)  # none disturbs the cleaning up
 
 
-@pytest.mark.xfail(reason="Python complains about signals that are pending when the handler ignores them")
 @pytest.mark.usefixtures("signals")
 def test_signals_that_come_together_raise_once_and_say_nothing_more():
     every = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)

@@ -78,7 +78,6 @@ def test_the_cause_is_the_workers_own_error_and_not_what_others_made_of_it(log):
     )
 
 
-@pytest.mark.xfail(reason="the log's reader takes only exceptions for causes")
 def test_a_worker_that_died_is_the_cause_and_not_the_cancelling_that_followed(log):
     log.write_text(START + KILLED_WORKER)
     assert cause_in(log) == "Worker proc VllmWorker-0 died unexpectedly (exit code: None), shutting down executor."
