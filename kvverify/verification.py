@@ -86,7 +86,7 @@ class _Run:
         session = sessions.enter_context(
             ArmSession(arm.name, log, self._checked.variables | arm.variables, self._limits)
         )
-        session.prepare(arm.engine_arguments(), arm.settings.sampling())
+        session.prepare(arm.engine_arguments(), arm.settings.sampling(), clear_kv_memory=arm.clear_kv_memory)
         return session
 
     def _run_arm(self, arm: Arm, session: ArmSession, following: Arm | None, sessions: ExitStack) -> ArmSession | None:

@@ -48,6 +48,8 @@ def misfits(name: str, effective: Mapping[str, Any] | None) -> list[str]:
     connector = effective.get("connector", "unknown")
     if name == LMCACHE:
         found += _lmcache_misfits(connector, effective.get("kv_transfer"))
+        if effective.get("kv_memory_cleared") is not True:
+            found.append("the engine's KV memory was not cleared between answers, so that they prove no reload")
     elif connector is not None:
         found.append(f"the engine does not say that it has no KV connector, which {name} needs")
     return found

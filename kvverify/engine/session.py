@@ -30,6 +30,9 @@ from kvverify.engine.wire import (
 from kvverify.errors import EngineError
 
 LimitName = Literal["start_timeout", "answer_timeout", "shutdown_timeout"]
+_SHUTDOWN_BY_ITSELF = 10.0
+"""Seconds that vLLM gives its processes to end before it kills them; with LMCache they always take all of it."""
+
 Event = TypeVar("Event", Prepared, Started, Answered, Stopped)
 
 
@@ -88,9 +91,10 @@ class ArmSession:
     ) -> None:
         self.end()
 
-    def prepare(self, engine_arguments: dict[str, Any], sampling: dict[str, Any]) -> None:
+    def prepare(self, engine_arguments: dict[str, Any], sampling: dict[str, Any], *, clear_kv_memory: bool) -> None:
         """Begin the part of the start-up that needs no device; returns at once."""
-        self._send(Prepare(engine_arguments, sampling, shutdown_seconds=self.limits.shutdown / 2))
+        by_itself = min(self.limits.shutdown / 2, _SHUTDOWN_BY_ITSELF)
+        self._send(Prepare(engine_arguments, sampling, clear_kv_memory, shutdown_seconds=by_itself))
 
     def start(self) -> Started:
         """Start the engine on the device and wait until it is ready."""

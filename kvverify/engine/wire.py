@@ -17,6 +17,9 @@ class Prepare:
     """Keyword arguments of vLLM's AsyncEngineArgs."""
     sampling: dict[str, Any]
     """Keyword arguments of vLLM's SamplingParams, the same for every answer of the arm."""
+    clear_kv_memory: bool
+    """Whether the engine's own KV memory is zeroed before each answer, so that what was computed before cannot be there
+    for a connector that restores nothing."""
     shutdown_seconds: float
     """How long the engine may take to stop by itself."""
 

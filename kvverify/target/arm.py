@@ -76,6 +76,11 @@ class Arm:
         """Whether a KV connector serves the arm's reuses."""
         return "kv_transfer_config" in self.caching
 
+    @property
+    def clear_kv_memory(self) -> bool:
+        """Whether the engine's own KV memory must be cleared before each answer: where only a connector may reuse."""
+        return self.has_connector
+
     def engine_arguments(self) -> dict[str, Any]:
         """All keyword arguments of vLLM's EngineArgs."""
         return self.settings.engine_arguments() | self.caching

@@ -45,7 +45,7 @@ def settings(smollm2: Path) -> EngineSettings:
 def engine(settings: EngineSettings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ArmSession, Started]]:
     arm = native_arm(settings)
     with open_session(tmp_path_factory.mktemp("session")) as session:
-        session.prepare(arm.engine_arguments(), settings.sampling())
+        session.prepare(arm.engine_arguments(), settings.sampling(), clear_kv_memory=False)
         yield session, session.start()
 
 
@@ -104,7 +104,7 @@ def test_stopping_leaves_no_process_and_can_be_followed_by_the_end(engine):
 def test_an_engine_that_cannot_be_configured_says_why(settings, tmp_path):
     arm = native_arm(settings)
     with open_session(tmp_path) as session:
-        session.prepare({**arm.engine_arguments(), "block_size": "wide"}, settings.sampling())
+        session.prepare({**arm.engine_arguments(), "block_size": "wide"}, settings.sampling(), clear_kv_memory=False)
         with pytest.raises(ArmError) as failed:
             session.start()
         group = session._group

@@ -30,6 +30,7 @@ FAULTS = {
     "chat-513-r1": "swap_k_and_v",
     "raw-512-r1": "another_request",
     "chat-512-r3": "another_request@2",
+    "raw-513-r1": "restore_nothing",
 }
 """The fault that each of these probes meets whenever a chunk is restored for it; the others meet none."""
 
@@ -45,7 +46,7 @@ def acceptance(run_lmcache: Callable[..., Any], tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def faulty(run_lmcache: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """One run in which five probes of twelve meet a fault each."""
+    """One run in which six probes of twelve meet a fault each."""
     return run_lmcache(
         tmp_path_factory.mktemp("faulty"),
         *("--suite", "smoke", "--prompt-format", "both", "--max-model-len", 2048),
@@ -136,6 +137,11 @@ def test_each_fault_is_caught_and_nothing_else_fails(faulty: Any) -> None:
     assert {probe["verdict"] for name, probe in probes.items() if name not in FAULTS} == {"pass"}
 
 
+def test_a_connector_that_restores_nothing_finds_no_right_kv_lying_there(faulty: Any) -> None:
+    """vLLM hands freed blocks to the next request: without clearing, this fault answers rightly."""
+    assert faulty.target()["raw-513-r1"]["verdict"] == "fail"
+
+
 def test_cold_answers_are_right_and_only_reuses_differ(faulty: Any) -> None:
     for name in FAULTS:
         cold, *reuses = faulty.target()[name]["comparisons"]
@@ -167,7 +173,7 @@ def session(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     arm = lmcache_arm(settings, CONFIG, resolve_settings(CONFIG, 256, variables))
     log = tmp_path_factory.mktemp("session") / "arm.log"
     with ArmSession("lmcache", log, variables | arm.variables, Limits(600, 300, 120)) as opened:
-        opened.prepare(arm.engine_arguments(), settings.sampling())
+        opened.prepare(arm.engine_arguments(), settings.sampling(), clear_kv_memory=arm.clear_kv_memory)
         started = opened.start()
         assert arm.mismatches(started.effective) == []
         yield opened

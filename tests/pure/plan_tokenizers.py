@@ -33,9 +33,7 @@ PREAMBLE = (
 DEAF = MARKED.replace("{% for message in messages %}", "{% for message in messages if message.role != 'system' %}")
 """Leaves system messages out without a word."""
 
-DOUBLED = (
-    "{% for message in messages %}{{ message['content'] + ' ' + message['content'] + ' ' }}{% endfor %}"
-)
+DOUBLED = "{% for message in messages %}{{ message['content'] + ' ' + message['content'] + ' ' }}{% endfor %}"
 """Says everything twice, so that an odd number of tokens is impossible."""
 
 

@@ -116,6 +116,7 @@ def effective(arm: str) -> Document:
             "file": f"/venv/site-packages/{module.replace('.', '/')}.py",
             "lmcache": {"init_failed": False, "init_failed_reason": None},
         }
+        facts["kv_memory_cleared"] = True
         facts["kv_transfer"] = {
             "kv_connector": "LMCacheConnectorV1",
             "kv_connector_module_path": None,

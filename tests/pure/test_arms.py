@@ -25,7 +25,7 @@ TRANSFER = {
 EFFECTIVE = {
     CONTROL: {"prefix_caching": False, "connector": None, "kv_transfer": None},
     NATIVE: {"prefix_caching": True, "connector": None, "kv_transfer": None},
-    LMCACHE: {"prefix_caching": False, "connector": CONNECTOR, "kv_transfer": TRANSFER},
+    LMCACHE: {"prefix_caching": False, "connector": CONNECTOR, "kv_transfer": TRANSFER, "kv_memory_cleared": True},
 }
 NOT_ITS_OWN = "the engine did not load its own LMCacheConnectorV1, which lmcache_connector_v1 needs"
 NOT_LOADED = "the engine does not say that it loaded LMCacheConnectorV1, which lmcache_connector_v1 needs"
@@ -183,7 +183,8 @@ def test_every_misfit_is_said():
     facts = changed("prefix_caching", value=True)
     facts["connector"] |= {"class": "Other", "lmcache": None}
     facts["kv_transfer"] = {}
-    assert len(misfits(LMCACHE, facts)) == 5
+    facts["kv_memory_cleared"] = False
+    assert len(misfits(LMCACHE, facts)) == 6
 
 
 @given(
@@ -192,6 +193,7 @@ def test_every_misfit_is_said():
             "prefix_caching",
             "connector",
             "kv_transfer",
+            "kv_memory_cleared",
             "connector.class",
             "connector.module",
             "connector.file",

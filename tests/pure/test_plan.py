@@ -102,9 +102,7 @@ def test_another_seed_gives_other_prompts(tokenizer: Tokenizer, plan: Plan) -> N
         {"span": 128},
     ],
 )
-def test_the_manifest_covers_the_request(
-    tokenizer: Tokenizer, plan: Plan, change: dict[str, object]
-) -> None:
+def test_the_manifest_covers_the_request(tokenizer: Tokenizer, plan: Plan, change: dict[str, object]) -> None:
     changed = build_plan(tokenizer, replace(REQUEST, **change))  # type: ignore[arg-type]  # fields by name
     assert changed.manifest_sha256 != plan.manifest_sha256
 

@@ -70,9 +70,7 @@ def test_a_prompt_has_exactly_the_asked_number_of_tokens(
         assert all(0 <= token < recorder.vocabulary_size for token in ids)
         assert recorder.calls < 100
         # What was rendered last is what the ids are: a text or messages that a client could send.
-        again = (
-            recorder.encode(recorder.text) if prompt_format == "raw" else recorder.render_chat(recorder.messages)
-        )
+        again = recorder.encode(recorder.text) if prompt_format == "raw" else recorder.render_chat(recorder.messages)
         assert tuple(again) == ids
 
 
@@ -128,9 +126,7 @@ def test_small_spans_work_where_the_template_is_short(tokenizers: dict[str, Toke
     request = PlanRequest("standard", ("raw", "chat"), (1, 3), span, 16, 16, 2048, "tenant", 0)
     for name in ("smollm2", "words"):
         plan = build_plan(tokenizers[name], request)
-        assert [len(probe.prompt_token_ids) for probe in plan.probes] == [
-            probe.prompt_tokens for probe in plan.probes
-        ]
+        assert [len(probe.prompt_token_ids) for probe in plan.probes] == [probe.prompt_tokens for probe in plan.probes]
 
 
 def test_another_process_makes_the_same_ids(tokenizers: dict[str, Tokenizer], smollm2: Path) -> None:

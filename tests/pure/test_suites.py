@@ -50,9 +50,7 @@ def test_an_unknown_suite_is_refused_with_the_known_ones() -> None:
         find_suite("big")
 
 
-@pytest.mark.parametrize(
-    ("text", "counts"), [("1,3", (1, 3)), ("3,1", (3, 1)), (" 2 ", (2,)), ("1, 2,10", (1, 2, 10))]
-)
+@pytest.mark.parametrize(("text", "counts"), [("1,3", (1, 3)), ("3,1", (3, 1)), (" 2 ", (2,)), ("1, 2,10", (1, 2, 10))])
 def test_reuse_counts_are_read_in_the_order_given(text: str, counts: tuple[int, ...]) -> None:
     assert parse_reuse_counts(text) == counts
 
@@ -69,9 +67,7 @@ def test_other_reuse_counts_are_refused_in_one_line_that_names_the_option(text: 
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "formats"), [("raw", ("raw",)), ("chat", ("chat",)), ("both", ("raw", "chat"))]
-)
+@pytest.mark.parametrize(("text", "formats"), [("raw", ("raw",)), ("chat", ("chat",)), ("both", ("raw", "chat"))])
 def test_prompt_formats_are_read(text: str, formats: tuple[str, ...]) -> None:
     assert parse_prompt_format(text, SUITES["smoke"]) == formats
 

@@ -11,7 +11,7 @@ from kvverify.server.document import judged
 from .conftest import Run
 from .wrong_server import Json, Proxy, in_front_of
 
-FEW = ("--limit", "2", "--max-tokens", "48")
+FEW = ("--limit", "2", "--max-tokens", "32")
 
 
 class IgnoresCachePrompt(Proxy):
@@ -95,7 +95,7 @@ def test_a_server_that_does_not_do_as_told_proves_nothing(
     run: Run, llamacpp_url: str, proxy: Proxy, reason: str
 ) -> None:
     with in_front_of(llamacpp_url, proxy) as url:
-        status, report, said = run("--base-url", url, "--limit", "1", "--max-tokens", "48", key=False)
+        status, report, said = run("--base-url", url, "--limit", "1", "--max-tokens", "32", key=False)
     assert status == 2
     assert reason in report["conversations"][0]["reasons"]
     assert "INCONCLUSIVE" in said
@@ -103,7 +103,7 @@ def test_a_server_that_does_not_do_as_told_proves_nothing(
 
 def test_without_ids_texts_are_compared(run: Run, llamacpp_url: str) -> None:
     with in_front_of(llamacpp_url, HidesIds()) as url:
-        _, report, said = run("--base-url", url, "--limit", "1", "--max-tokens", "48", key=False)
+        _, report, said = run("--base-url", url, "--limit", "1", "--max-tokens", "32", key=False)
     (one,) = report["conversations"]
     assert (one["comparison"], one["turn2_from"], one["reasons"]) == ("text", "messages", [])
     assert "token ids 0, text 1" in said
@@ -116,7 +116,7 @@ def test_a_users_own_conversations_are_asked(run: Run, llamacpp_url: str, tmp_pa
         {"role": "user", "content": "Tell me all about the river Nile."},
     ]
     path.write_text(json.dumps({"id": "nile", "messages": messages, "followup": "And the Amazon?"}))
-    arguments = ("--base-url", llamacpp_url, "--conversations", str(path), "--max-tokens", "40", "--hide-text")
+    arguments = ("--base-url", llamacpp_url, "--conversations", str(path), "--max-tokens", "32", "--hide-text")
     _, report, said = run(*arguments, key=False)
     assert [one["id"] for one in report["conversations"]] == ["nile"]
     assert report["conversations"][0]["reasons"] == []

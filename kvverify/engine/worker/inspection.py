@@ -38,6 +38,19 @@ class WorkerInspection:
             "variables": {name: os.environ.get(name) for name in ("PYTHONHASHSEED", "OMP_NUM_THREADS")},
         }
 
+    def kvverify_clear_kv_memory(self) -> None:
+        """Zero the engine's whole KV cache, its state at start; only between requests, with its own caching off.
+
+        vLLM gives the blocks that a request frees to the next one (vllm/v1/core/block_pool.py, ``free_blocks``), and
+        attention does not mind their order: an identical prompt finds its right KV still lying there, and a connector
+        that restores nothing, or restores it elsewhere, would answer rightly.
+        """
+        caches = self.model_runner.kv_caches  # type: ignore[attr-defined]  # likewise
+        if not caches:
+            raise RuntimeError("the worker has no KV cache to clear")
+        for cache in caches:
+            cache.zero_()
+
 
 def _device_name(device: Any) -> str | None:
     import torch

@@ -78,6 +78,7 @@ class Engine:
         arguments = AsyncEngineArgs(**given, worker_extension_cls=EXTENSION)
         self.config = arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
         self.sampling = prepare.sampling
+        self.clear_kv_memory = prepare.clear_kv_memory
         self.shutdown_seconds = prepare.shutdown_seconds
         self.llm: AsyncLLM | None = None
 
@@ -92,7 +93,8 @@ class Engine:
         (worker,) = await self.llm.collective_rpc("kvverify_inspect")
         sampling = self.sampling_params({})
         fields = {name: json_value(getattr(sampling, name)) for name in SamplingParams.__struct_fields__}
-        return Started(effective_facts(self.config, worker, fields), json_value(self.config))
+        facts = effective_facts(self.config, worker, fields) | {"kv_memory_cleared": self.clear_kv_memory}
+        return Started(facts, json_value(self.config))
 
     def sampling_params(self, extra: dict[str, Any]) -> SamplingParams:
         return SamplingParams(**self.sampling, output_kind=RequestOutputKind.FINAL_ONLY, extra_args=extra or None)
@@ -100,6 +102,8 @@ class Engine:
     async def answer(self, command: Generate) -> Answered:
         if self.llm is None:
             raise RuntimeError("Generate came before Start")
+        if self.clear_kv_memory:
+            await self.llm.collective_rpc("kvverify_clear_kv_memory")
         sources = PromptTokenSources.latest
         sources.clear()
         prompt = TokensPrompt(prompt_token_ids=command.prompt_token_ids, cache_salt=command.scope)

@@ -44,8 +44,11 @@ class CPUConnector(GPUConnectorInterface):
             self.first_stored = chunk.clone()
 
     def to_gpu(self, memory_obj: Any, start: int, end: int, **named: Any) -> None:
+        request = str(named.get("req_id", ""))
+        if fault_for(request)[0] == "restore_nothing":
+            return
         blocks = self.blocks(start, end, named)
-        chunk = self.faulty(memory_obj.tensor.clone(), start, str(named.get("req_id", "")))
+        chunk = self.faulty(memory_obj.tensor.clone(), start, request)
         for layer, cache in enumerate(self.caches):
             both = [self.split(chunk[side, layer], blocks) for side in (0, 1)]
             cache[blocks] = torch.cat(both, dim=-1)
