@@ -50,6 +50,11 @@ class WorkerInspection:
             raise RuntimeError("the worker has no KV cache to clear")
         for cache in caches:
             cache.zero_()
+        if self.device.type == "cuda":  # type: ignore[attr-defined]  # likewise
+            import torch
+
+            # A connector restores on streams of its own, which need not wait for ours: zeroing must be over first.
+            torch.cuda.synchronize(self.device)  # type: ignore[attr-defined]  # likewise
 
 
 def _device_name(device: Any) -> str | None:
