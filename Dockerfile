@@ -34,10 +34,11 @@ RUN --mount=type=bind,from=wheels,target=/wheels \
 
 
 FROM ${CPU_BASE} AS cpu-engine
+# The engine's compiled part is linked against libnuma.
 # hadolint ignore=DL3008
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
     apt-get update \
-    && apt-get install -y --no-install-recommends tini \
+    && apt-get install -y --no-install-recommends libnuma1 tini \
     && rm -rf /var/lib/apt/lists/* /var/log/apt /var/log/dpkg.log
 ARG OFFLINE=0
 COPY requirements/bootstrap.lock requirements/cpu.lock scripts/image/install-engine.sh /opt/kvverify/
