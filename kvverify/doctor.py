@@ -2,10 +2,14 @@
 
 import os
 import platform
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +22,10 @@ from kvverify.target.runtimes import CONNECTORS, RUNTIMES, find_runtime, install
 DEVICES = tuple(runtime.device for runtime in RUNTIMES)
 _GIB = 1 << 30
 T = TypeVar("T")
+
+_LOAD_SECONDS = 120
+_LOAD = "import torch; from vllm.platforms import current_platform as p; p.import_kernels(); torch.ops._C.rms_norm"
+"""Loads the kernels as a worker does. vLLM only warns where that fails; an operator that is not there is the proof."""
 
 
 @dataclass(frozen=True)
@@ -126,11 +134,38 @@ def _versions() -> dict[str, str | None]:
 
 
 def _obstacle(device: str, target: str) -> str | None:
-    """Say what preflight would say first against a target; the control is part of every run."""
+    """Say what preflight would say first against a target, then whether the engine loads; every run has a control."""
     _, obstacle = _try(lambda: find_runtime(device, (CONTROL, target)))
     if obstacle is None:
         _, obstacle = _try(lambda: find_accelerator(device))
-    return obstacle
+    return obstacle or _engine_fault()
+
+
+@cache
+def _engine_fault() -> str | None:
+    """Say why the installed engine's compiled part does not load; None where it does.
+
+    A process of its own tries as the engine does: a missing system library shows nowhere else before an engine starts.
+    """
+    variables = {**os.environ, "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _LOAD],
+            check=False,
+            capture_output=True,
+            text=True,
+            env=variables,
+            timeout=_LOAD_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f"the engine's compiled part did not load within {_LOAD_SECONDS} s; see what keeps this machine busy"
+    if done.returncode == 0:
+        return None
+    said = done.stdout + done.stderr
+    library = re.search(r"lib[\w.+-]+: cannot open shared object file", said)
+    last = said.strip().rpartition("\n")[2]
+    cause = library[0] if library else last or f"status {done.returncode}"
+    return f"the engine's compiled part does not load ({cause}); install the system library or package that is missing"
 
 
 def _try(look: Callable[[], T]) -> tuple[T | None, str | None]:

@@ -6,6 +6,7 @@ import re
 import pytest
 from click.testing import CliRunner
 
+from kvverify import doctor
 from kvverify.cli import cli
 from kvverify.doctor import Diagnosis, Space, Target, available_memory, examine, render
 from kvverify.target.accelerator import Accelerator
@@ -75,6 +76,16 @@ def test_this_machine_is_told_by_what_is_installed_on_it():
     assert all(space.free_bytes and space.writable for space in found.spaces)
     assert (found.gpu is None) == (found.gpu_obstacle is not None)
     assert found.memory_free_bytes > 0
+
+
+def test_an_engine_whose_compiled_part_does_not_load_cannot_run(monkeypatch):
+    broken = "print('ImportError(libnuma.so.1: cannot open shared object file: No such file)'); raise SystemExit(1)"
+    monkeypatch.setattr(doctor, "_LOAD", broken)
+
+    says = doctor._engine_fault.__wrapped__()
+
+    assert says is not None
+    assert "does not load (libnuma.so.1: cannot open shared object file)" in says
 
 
 def test_lmcache_never_runs_on_a_cpu():
