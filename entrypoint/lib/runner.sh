@@ -4,7 +4,7 @@
 
 readonly GPU_IMAGE_GIB=25 # while it is pulled: layers, compressed and unpacked
 readonly CPU_IMAGE_GIB=8
-readonly IMAGE_FILE=image.digest
+readonly IMAGE_FILE=entrypoint/image.digest
 
 require_docker() {
     local answer

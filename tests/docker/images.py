@@ -57,8 +57,8 @@ def _add_wheels(folder: Path) -> None:
 
 _SCRIPT = """\
 #!/bin/sh
-# `run` leaves the report that the test prepared and ends as it says; `doctor --device cpu` saves the seconds in which it
-# loads the engine. All else is kvverify itself.
+# `run` leaves the report that the test prepared and ends as it says; `doctor --device cpu` saves the seconds in which
+# it loads the engine. All else is kvverify itself.
 set -eu
 [ "$*" != "doctor --device cpu" ] || exit 0
 [ "$1" = run ] || exec /usr/local/bin/kvverify-itself "$@"

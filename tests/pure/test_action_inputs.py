@@ -246,11 +246,13 @@ def test_what_engines_write_is_between_words_that_nobody_can_guess(tmp_path):
 
 def test_the_default_image_is_the_repositorys_own_by_digest(tmp_path):
     digest = "sha256:" + 64 * "b"
-    (tmp_path / "image.digest").write_text(f"{digest}\n")
+    file = tmp_path / "entrypoint" / "image.digest"
+    file.parent.mkdir()
+    file.write_text(f"{digest}\n")
 
     own = bash(f'ACTION_ROOT="{tmp_path}"; default_image', tmp_path)
     used = bash(f'ACTION_ROOT="{tmp_path}"; default_image', tmp_path, ACTION_REPOSITORY="Someone/Verifier")
-    (tmp_path / "image.digest").write_text("latest\n")
+    file.write_text("latest\n")
     moved = bash(f'ACTION_ROOT="{tmp_path}"; choose_image; echo accepted', tmp_path)
 
     assert own.stdout == f"ghcr.io/example/kvverify@{digest}"
