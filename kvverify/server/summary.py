@@ -97,7 +97,11 @@ def _block(summary: Summary) -> list[str]:
 
 
 def _wrap(text: str, first: str = "", rest: str = "") -> list[str]:
-    return textwrap.wrap(printable(text), WIDTH, initial_indent=first, subsequent_indent=rest) or [first]
+    # Options and paths are not broken, so that they can be copied.
+    wrapper = textwrap.TextWrapper(
+        WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False, break_long_words=False
+    )
+    return wrapper.wrap(printable(text)) or [first]
 
 
 def _coloured(line: str) -> str:

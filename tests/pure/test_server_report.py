@@ -263,6 +263,16 @@ def test_the_summary_says_the_verdict_first_and_shares_only_counts(form: str) ->
     assert "differing 1" in block
 
 
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_an_option_to_copy_is_never_broken(form: str) -> None:
+    report = document()
+    for one in report["conversations"]:
+        for each in one["answers"]:
+            each["cached_tokens"] = None
+    said = render(judged(report), Path("report.json"), form)
+    assert "vLLM with --enable-prompt-tokens-details" in " ".join(said.split())
+
+
 def test_markdown_keeps_untrusted_text_in_its_place() -> None:
     report = document()
     report["servers"][0]["version"] = "1 | <b> @someone `"
