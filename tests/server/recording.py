@@ -21,6 +21,9 @@ from kvverify.server.sglang import _SETTINGS
 KEPT = {*_SETTINGS, "version"}
 """Members of ``/server_info`` that are recorded: it also holds keys, and paths of the recording machine."""
 
+READ = ("sglang:num_running_reqs{", "sglang:generation_tokens_total{")
+"""Starts of the lines of ``/metrics`` that are recorded."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
@@ -58,6 +61,7 @@ class Recorder(_Server):
         self._file = file
 
     def exchange(self, method: str, path: str, body: Any) -> dict[str, Any]:
+        """Leave out of the metrics what no client reads: they are long, and tell of the recording machine."""
         got = httpx.request(method, f"{self._url}{path}", json=body, timeout=600)
         try:
             answer = got.json()
@@ -65,6 +69,8 @@ class Recorder(_Server):
             answer = got.text
         if path == "/server_info" and isinstance(answer, dict):
             answer = {name: value for name, value in answer.items() if name in KEPT}
+        if path == "/metrics":
+            answer = "".join(f"{line}\n" for line in got.text.splitlines() if line.startswith(READ))
         made = {"method": method, "path": path, "body": body, "status": got.status_code, "answer": answer}
         with self._file.open("a") as out:
             out.write(json.dumps(made) + "\n")
