@@ -5,6 +5,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# An example that waits for a core on a busy machine is no slow example.
+settings.register_profile("kvverify", deadline=None)
+settings.load_profile("kvverify")
 
 ROOT = Path(__file__).resolve().parent.parent
 
