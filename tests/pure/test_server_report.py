@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -299,3 +301,18 @@ def test_every_code_is_explained_for_every_kind_and_mode() -> None:
 
 def test_the_report_is_json() -> None:
     assert json.loads(json.dumps(document())) == document()
+
+
+@pytest.mark.parametrize("command", ["validate", "summary"])
+def test_reading_a_report_needs_no_http_library(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(document()))
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "kvverify", command, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "pass" in done.stdout.lower()
+    assert "kvverify.server.document" in done.stderr
+    assert "httpx" not in done.stderr
