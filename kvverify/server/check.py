@@ -106,7 +106,7 @@ class _Run:
             self._say(f"{number} of {len(self._asked.conversations)}, {conversation.id}: {judgement['verdict']}{why}")
             failures = failures + 1 if broken else 0
             if broken and (broken.unreachable or failures == _MOST_FAILURES):
-                self._error("requests", f"gave up after {number} conversations: {broken}")
+                self._error("requests", f"gave up at conversation {number}: {broken}")
                 return
 
     def _ask(self, conversation: Conversation, entry: Document) -> RequestFailed | None:

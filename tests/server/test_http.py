@@ -5,13 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from kvverify.errors import PreflightError
 from kvverify.server import http
 from kvverify.server.http import RequestFailed, Transport, parse_url
 
-from .conftest import KEY, free_port
+from .conftest import KEY, Run, free_port
 
 Talk = Callable[[socket.socket], None]
 
@@ -132,3 +134,21 @@ def test_an_endless_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(http, "MOST_BYTES", 1000)
     with listening(says("200 OK", b" " * 2000)) as (url, _):
         assert str(failure(url)).startswith("the answer is larger than")
+
+
+def test_a_url_where_nobody_is_is_told_without_a_report(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(http, "_RETRY_AFTER", (0.01, 0.01))
+    with pytest.raises(PreflightError, match="see that it runs and that the URL is right"):
+        run("--base-url", f"http://127.0.0.1:{free_port()}")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("status", "help_"), [("401 No", "--api-key-env"), ("404 No", "--kind and --model")])
+def test_a_server_that_lists_no_models_is_told_without_a_report(
+    run: Run, tmp_path: Path, status: str, help_: str
+) -> None:
+    with listening(says(status, b"{}")) as (url, _), pytest.raises(PreflightError, match=help_):
+        run("--base-url", url)
+    assert list(tmp_path.iterdir()) == []

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from kvverify.server import http
 from kvverify.server.document import judged
 
 from .conftest import Run
-from .wrong_server import Json, Proxy, in_front_of
+from .wrong_server import Goes, Json, Proxy, in_front_of
 
 FEW = ("--limit", "2", "--max-tokens", "32")
 
@@ -123,3 +124,15 @@ def test_a_users_own_conversations_are_asked(run: Run, llamacpp_url: str, tmp_pa
     assert report["request"]["conversations"] == "own.jsonl"
     assert "Nile" not in json.dumps(report)
     assert "nile" not in said[said.index("Result block") :]
+
+
+def test_a_server_that_is_gone_is_not_asked_on(run: Run, llamacpp_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_RETRY_AFTER", (0.01, 0.01))
+    with in_front_of(llamacpp_url, Goes()) as url:
+        status, report, _ = run("--base-url", url, "--max-tokens", "8", key=False)
+    assert status == 2
+    (one,) = report["conversations"]
+    assert [answer["error"] is None for answer in one["answers"]] == [True, False]
+    assert one["answers"][1]["attempts"] == 3
+    assert report["result"]["requests"]["retried"] == 1
+    assert report["errors"][0]["message"].startswith("gave up at conversation 1")

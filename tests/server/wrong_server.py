@@ -160,6 +160,15 @@ class Stalls(Proxy):
         return True
 
 
+class Goes(Proxy):
+    """Answers the first completion and is gone."""
+
+    def instead(self, handler: BaseHTTPRequestHandler, body: Json) -> bool:
+        handler.server.shutdown()
+        handler.server.socket.close()
+        return False
+
+
 class IsNotJson(Proxy):
     def instead(self, handler: BaseHTTPRequestHandler, body: Json) -> bool:
         send(handler, 200, b"<html>welcome</html>")
