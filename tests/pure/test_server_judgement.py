@@ -250,6 +250,22 @@ def test_the_first_of_each_path_are_compared() -> None:
     assert judged.difference is None
 
 
+@pytest.mark.parametrize("change", [{"completion_tokens": 11}, {"completion_tokens": 64, "finish_reason": "length"}])
+def test_one_text_in_other_tokens_is_no_equality(change: dict[str, object]) -> None:
+    turns = sound("text")
+    for repeat in (1, 2):
+        turns["cached", repeat] = replace(turns["cached", repeat], **change)
+    assert judge(turns).reasons == ("endings_differ",)
+
+
+@pytest.mark.parametrize("role", ["cached", "recomputed"])
+@pytest.mark.parametrize("level", ["token_ids", "text"])
+def test_what_came_with_an_error_shows_no_difference(level: str, role: str) -> None:
+    turns = sound(level)
+    turns[role, 1] = replace(saying(turns[role, 1], "other"), error="broke", generated=turns["turn1", 1].generated)
+    assert judge(turns).difference is None
+
+
 def test_unusable_terms_are_named() -> None:
     assert "terms_unusable" in judge(sound(), replace(TERMS, max_tokens=0)).reasons
 
