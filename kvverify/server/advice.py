@@ -9,8 +9,8 @@ FINDINGS: Mapping[str, str] = {
     "start a second process without a cache and see that each port is answered by the one you mean",
     "other_traffic": "the server was also working for others: their requests can change batches and evict cache "
     "entries; run again while it is idle",
-    "thinking": "the model thinks before it answers, and most chat templates leave the thinking out of turn 2: by text no "
-    "hit can cover it, and by ids turn 2 is not what a chat would send; switch thinking off at the server",
+    "thinking": "the model thinks before it answers, and most chat templates leave the thinking out of turn 2: by text "
+    "no hit can cover it, and by ids turn 2 is not what a chat would send; switch thinking off at the server",
 }
 """Each finding of a run with what it says and what to do."""
 
