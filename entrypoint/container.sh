@@ -22,4 +22,25 @@ export HF_HOME
 
 export VLLM_NO_USAGE_STATS=1 DO_NOT_TRACK=1 LMCACHE_TRACK_USAGE=false HF_HUB_DISABLE_TELEMETRY=1
 
-exec kvverify "$@"
+[ "${KVVERIFY_LIFELINE:-0}" = 1 ] || exec kvverify "$@"
+
+# The run lives as long as somebody holds the other end of standard input: whoever started it may be killed without a word.
+exec 3<&0
+kvverify "$@" </dev/null &
+run=$!
+trap 'kill -TERM "$run" 2>/dev/null || true' TERM INT HUP
+(
+    trap - TERM INT HUP
+    cat <&3 >/dev/null
+    kill -TERM "$run" 2>/dev/null
+) &
+lifeline=$!
+status=0
+wait "$run" || status=$?
+# A signal ends a wait early: the run still has its report to write.
+while kill -0 "$run" 2>/dev/null; do
+    status=0
+    wait "$run" || status=$?
+done
+kill "$lifeline" 2>/dev/null || true
+exit "$status"

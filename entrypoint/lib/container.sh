@@ -40,8 +40,9 @@ time_limit() {
     printf '%s' "$(($(input timeout-minutes) * 60))"
 }
 
-# start_run: the container that verifies, in the background, with its process in RUN_PID. It ends by itself a minute
-# after the time limit even if this runner is gone by then, so that no GPU stays taken.
+# start_run: the container that verifies, in the background, with its process in RUN_PID. Its standard input is a pipe that
+# this script alone holds open: killed without a word, the script takes the container with it. A minute after the time
+# limit it ends in any case, so that no GPU stays taken.
 start_run() {
     local options gpus network=none limit=$(($(time_limit) + 60)) environment=()
     mapfile -t options < <(confined)
@@ -53,11 +54,14 @@ start_run() {
     else
         environment+=(-e HF_HUB_OFFLINE=1)
     fi
-    HF_TOKEN=$(input hf-token) docker run "${options[@]}" "${gpus[@]}" "${environment[@]}" --name "$CONTAINER" \
+    rm -f "$STATE/lifeline"
+    mkfifo "$STATE/lifeline"
+    HF_TOKEN=$(input hf-token) docker run --interactive -e KVVERIFY_LIFELINE=1 "${options[@]}" "${gpus[@]}" "${environment[@]}" --name "$CONTAINER" \
         --network "$network" --shm-size 8g --entrypoint tini "${RUN_MOUNTS[@]}" "$IMAGE_ID" -s -- \
         timeout --signal=TERM --kill-after=60 "$limit" /opt/kvverify/container.sh \
-        run --report=/report/report.json "${RUN_ARGUMENTS[@]}" &
+        run --report=/report/report.json "${RUN_ARGUMENTS[@]}" <"$STATE/lifeline" &
     RUN_PID=$!
+    exec 9>"$STATE/lifeline"
 }
 
 # stop_run SECONDS: kvverify gets the time to write its report as interrupted; then the container is removed.
@@ -87,7 +91,7 @@ remove_leftovers() {
 wait_for_run() {
     local timer
     TIMED_OUT=false RUN_STATUS=0
-    sleep "$(time_limit)" &
+    sleep "$(time_limit)" 9>&- & # it outlives a killed script, and must not hold the pipe
     timer=$!
     # The wait ends when either does; a signal to this script ends it at once, for the trap.
     wait -n "$RUN_PID" "$timer" || RUN_STATUS=$?
@@ -96,6 +100,7 @@ wait_for_run() {
         stop_run 30
         wait "$RUN_PID" && RUN_STATUS=0 || RUN_STATUS=$?
     fi
+    exec 9>&-
     kill "$timer" 2>/dev/null || true
     wait "$timer" 2>/dev/null || true
 }

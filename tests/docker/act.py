@@ -92,13 +92,14 @@ class Runner:
                 during(process)
             status = process.wait(timeout)
         output = (home / "log").read_text()
+        kept = home / "kept" / "workspace"  # a cancelled job comes to no last step, but act leaves its workspace
         return Job(
             status=status,
             log=output,
             outputs=json.loads(_text(home / "kept" / "outputs.json") or "{}"),
             summary="".join(_SUMMARY.findall(output)),
             uploaded=_text(home / "kept" / "uploaded"),
-            workspace=home / "kept" / "workspace",
+            workspace=kept if kept.exists() else next(home.glob(".cache/act/*/hostexecutor"), kept),
         )
 
     def _lay(self, repository: Path, inputs: Mapping[str, str]) -> None:

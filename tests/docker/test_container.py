@@ -68,15 +68,39 @@ def test_a_signal_to_the_step_alone_removes_the_container_in_time(step, daemon, 
     assert daemon.client.containers.list(all=True) == []
 
 
-def test_a_killed_step_is_cleaned_up_by_the_next_one(step, daemon, environment):
+def test_a_killed_step_takes_its_container_with_it(step, daemon):
     wait_until(lambda: len(running(daemon)) == 1, 30, "the container runs")
+
     step.kill()
-    step.wait()
-    assert len(running(daemon)) == 1
+
+    wait_until(lambda: daemon.client.containers.list(all=True) == [], 10, "the container is gone")
+
+
+def test_cleaning_up_removes_what_a_job_of_this_runner_left(environment, daemon):
+    script = f'source "{ROOT}/entrypoint/action.sh"; set_scene; printf %s "$OWNER_LABEL"'
+    label = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=True).stdout
+    left = daemon.client.containers.run(
+        environment["KVV_IMAGE"],
+        ["600"],
+        entrypoint="sleep",
+        detach=True,
+        network_mode="none",
+        labels=dict([label.split("=")]),
+    )
+    other = daemon.client.containers.run(
+        environment["KVV_IMAGE"],
+        ["600"],
+        entrypoint="sleep",
+        detach=True,
+        network_mode="none",
+        labels=dict([f"{label}0".split("=")]),
+    )
 
     subprocess.run([ROOT / "entrypoint" / "action.sh", "cleanup"], env=environment, check=True)
 
-    assert daemon.client.containers.list(all=True) == []
+    assert [container.id for container in daemon.client.containers.list(all=True)] == [other.id]
+    assert left.id != other.id
+    other.remove(force=True)
 
 
 def test_past_the_time_limit_the_container_is_stopped_and_the_job_is_red(environment, daemon, tmp_path):
@@ -93,13 +117,15 @@ def test_past_the_time_limit_the_container_is_stopped_and_the_job_is_red(environ
     assert "## KV reuse: NOT VERIFIED" in (tmp_path / "summary").read_text()
 
 
-def test_without_its_runner_the_container_ends_by_itself(environment, daemon, cpu_image):
+def test_past_its_own_limit_the_container_ends_by_itself(environment, daemon, cpu_image):
     """The limit inside the container is a minute longer than the runner's; here it is the time that is left."""
     script = f'source "{ROOT}/entrypoint/action.sh"; set_scene; time_limit() {{ echo -55; }}; read_inputs; '
-    report = "mkdir -p $REPORT_DIRECTORY; RUN_MOUNTS+=(--mount type=bind,source=$REPORT_DIRECTORY,target=/report); "
+    report = (
+        "mkdir -p $STATE $REPORT_DIRECTORY; RUN_MOUNTS+=(--mount type=bind,source=$REPORT_DIRECTORY,target=/report); "
+    )
 
     subprocess.run(
-        ["bash", "-c", f"{script}{report}IMAGE_ID={environment['KVV_IMAGE']}; start_run; kill -9 $RUN_PID"],
+        ["bash", "-c", f"{script}{report}IMAGE_ID={environment['KVV_IMAGE']}; start_run; sleep 20"],
         env=environment,
         check=True,
     )
