@@ -1,21 +1,24 @@
 """Search for a text of an exact number of tokens.
 
-Counts are never computed from parts: tokenizers merge across the seams, so every candidate is rendered as a whole.
+Counts are never computed from parts: tokenizers merge across seams, so every candidate is rendered as a whole.
 """
 
 from collections.abc import Callable, Sequence
 
 Render = Callable[[int, str], Sequence[int]]
-"""Ids of a prompt with a number of records and a pad text before them."""
+"""Ids of a prompt from a number of lines and a pad text."""
 
 PAD_UNITS = (" and", " a", " on", ".", "a", "\n")
-"""What a pad repeats; most tokenizers count one token for at least one of them."""
+"""What a pad repeats: for at least one of them most tokenizers count one token."""
 
-MOST_RENDERS = 400
-"""Bound of the work for one prompt. A prompt that can be made takes about ten."""
+MOST_RENDERS = 250
+"""Bound of the work for one way to make a prompt. A prompt that can be made takes about ten."""
+
+MOST_LINES_LESS = 6
+"""Lines left out at most to make room for a pad that fits."""
 
 
-class _Budget:
+class _Search:
     """Counts renders, so that a tokenizer without a fitting text ends in an error and not in a long search."""
 
     def __init__(self, render: Render, asked: int) -> None:
@@ -25,59 +28,55 @@ class _Budget:
         self.found: list[int] | None = None
 
     @property
-    def spent(self) -> bool:
-        """Whether the search must end."""
+    def over(self) -> bool:
+        """Whether nothing more is to be tried."""
         return self._left <= 0 or self.found is not None
 
-    def missing(self, records: int, pad: str) -> int:
-        """Tokens that this text lacks, negative where it has too many; remembers ids that fit."""
+    def missing(self, lines: int, pad: str) -> int:
+        """Return how many tokens this text lacks, negative where it has too many; keep its ids if they fit."""
         self._left -= 1
-        ids = self._render(records, pad)
+        ids = self._render(lines, pad)
         if len(ids) == self._asked:
             self.found = list(ids)
         return self._asked - len(ids)
 
 
 def fit(render: Render, asked: int) -> list[int] | None:
-    """Ids of exactly ``asked`` tokens, or None where no text within the bounds has that many."""
-    budget = _Budget(render, asked)
-    most = _most_records(budget)
-    for records in range(most, max(-1, most - 6), -1):
-        _pad(budget, records)
-        if budget.spent:
+    """Return ids of exactly ``asked`` tokens, or None where no text within the bounds has that many."""
+    search = _Search(render, asked)
+    most = _most_lines(search)
+    for lines in range(most, max(-1, most - MOST_LINES_LESS), -1):
+        _try_pads(search, lines)
+        if search.over:
             break
-    return budget.found
+    return search.found
 
 
-def _most_records(budget: _Budget) -> int:
-    """The largest number of records that does not make the text too long, -1 where none is already too long."""
-    low, missing = -1, budget.missing(0, "")
-    if missing < 0:
-        return low
-    low, high, step = 0, 1, 1
-    # Secant steps: the cost of a record varies little, so two or three renders land within a few records.
-    start = missing
-    high = missing + 1  # a record has at least one token
-    guess = min(8, high - 1)
-    while high - low > 1 and not budget.spent:
+def _most_lines(search: _Search) -> int:
+    """Return the largest number of lines that does not make the text too long, -1 where none is short enough."""
+    room = search.missing(0, "")
+    if room < 0:
+        return -1
+    # Every line has at least one token. Lines cost about the same, so a few secant steps land on the number.
+    low, high, guess = 0, room + 1, 8
+    while high - low > 1 and not search.over:
         guess = min(max(guess, low + 1), high - 1)
-        missing = budget.missing(guess, "")
-        cost = max(1.0, (start - missing) / guess)
+        missing = search.missing(guess, "")
+        cost = max(1.0, (room - missing) / guess)
         if missing >= 0:
             low = guess
-            step = int(missing / cost)
-            guess += max(1, step)
         else:
             high = guess
-            guess -= max(1, int(-missing / cost))
+        step = int(abs(missing) / cost)
+        guess += max(1, step) if missing >= 0 else -max(1, step)
     return low
 
 
-def _pad(budget: _Budget, records: int) -> None:
-    """Tries pads of one repeated unit, from the likeliest number of repeats down."""
-    missing = budget.missing(records, "")
+def _try_pads(search: _Search, lines: int) -> None:
+    """Try pads of one repeated unit, from the likeliest number of repeats down."""
+    missing = search.missing(lines, "")
     for unit in PAD_UNITS:
         for repeats in range(missing, 0, -1):
-            if budget.spent:
+            if search.over:
                 return
-            budget.missing(records, unit * repeats)
+            search.missing(lines, unit * repeats)
