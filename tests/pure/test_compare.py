@@ -92,7 +92,7 @@ INCONCLUSIVE = {
     "the arm failed after its answers": lambda d: arm_of(d, NATIVE).update(state="failed", errors=["x"]),
     "the arm did not end in time": lambda d: arm_of(d, NATIVE).update(limit="shutdown_timeout"),
     "the control's arm failed": lambda d: arm_of(d, CONTROL).update(state="failed"),
-    "the arm is something else": lambda d: arm_of(d, NATIVE)["effective"].update(prefix_caching=None),
+    "the arm is something else": lambda d: (arm_of(d, NATIVE)["effective"] or {}).update(prefix_caching=None),
     "the control is something else": lambda d: arm_of(d, CONTROL)["effective"].update(connector={"class": "x"}),
     "the arm is unknown": lambda d: arm_of(d, NATIVE).update(effective=None),
     "interrupted": lambda d: d.update(state="interrupted"),

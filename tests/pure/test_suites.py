@@ -57,7 +57,26 @@ def test_reuse_counts_are_read_in_the_order_given(text: str, counts: tuple[int, 
 
 @pytest.mark.parametrize(
     "text",
-    ["", ",", "1,", "x", "1,x", "0", "1,0", "-1", "+1", "1.0", "1e2", "1_0", "١", "²", "1 2", "1" * 10, "1,1", "1,01"],
+    [
+        "",
+        ",",
+        "1,",
+        "x",
+        "1,x",
+        "0",
+        "1,0",
+        "-1",
+        "+1",
+        "1.0",
+        "1e2",
+        "1_0",
+        "\u0661",
+        "\u00b2",
+        "1 2",
+        "1" * 10,
+        "1,1",
+        "1,01",
+    ],
 )
 def test_other_reuse_counts_are_refused_in_one_line_that_names_the_option(text: str) -> None:
     with pytest.raises(UsageError) as refused:
