@@ -1,6 +1,6 @@
 """``python -m kvverify``."""
 
-from kvverify.cli import main
+from kvverify.entry import main
 
 if __name__ == "__main__":
     main()

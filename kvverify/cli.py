@@ -6,6 +6,7 @@ import os
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -279,11 +280,13 @@ def main() -> NoReturn:
     except (SystemExit, BrokenPipeError):
         sys.exit(2)  # click ends with 1 when nobody reads its output any more, which would mean a failed check
     except Exception:  # noqa: BLE001 - whatever it is, Python would end with 1, which means a failed check
-        traceback.print_exc()
+        with suppress(OSError):
+            traceback.print_exc()
         _complain("internal error, please report it with the lines above")
     sys.exit(status if isinstance(status, int) else 0)
 
 
 def _complain(message: str) -> NoReturn:
-    click.echo(f"kvverify: error: {' '.join(message.splitlines())}", err=True)  # a path may hold line breaks
+    with suppress(OSError):  # a full disk under stderr must not turn an error into another status
+        click.echo(f"kvverify: error: {' '.join(message.splitlines())}", err=True)  # a path may hold line breaks
     sys.exit(2)

@@ -46,9 +46,8 @@ def verify(checked: Preflight, store: ReportStore, say: Say) -> Document:
     recorder = Recorder(store, document)
     recorder.write()
     store.save("plan.json", checked.manifest())
-    run = _Run(checked, store, recorder, run_id, say)
     try:
-        run.arms()
+        _Run(checked, store, recorder, run_id, say).arms()
         recorder.unchanged(model=checked.model.unchanged(), tokenizer=checked.tokenizer.unchanged())
     except BaseException:
         with suppress(ReportError):  # a report that cannot be written is why we are here, or comes second
@@ -98,7 +97,11 @@ class _Run:
             started = session.start()
             self._store.save(f"{arm.name}.engine-config.json", started.engine_config)
             self._recorder.arm_state(arm.name, "running", effective=started.effective)
-            if wrong := arm.mismatches(started.effective):
+            wrong = arm.mismatches(started.effective)
+            device, seen = started.effective.get("device_name"), self._checked.accelerator
+            if seen.device == "cuda" and device != seen.name:
+                wrong.append(f"the engine ran on {device}, preflight looked at {seen.name}")
+            if wrong:
                 raise ArmError(f"{arm.name}: " + "; ".join(wrong), "this arm would not test what its name says")
             prepared = self._open(following, sessions) if following else None
             tail = LogTail(session.log) if arm.has_connector else None
@@ -127,8 +130,6 @@ class _Run:
                 scope=scope,
                 sampling_extra=arm.sampling_extra(scope),
             )
-            if tail is not None:
-                tail.new()  # what was written before the question is not about its answer
             answered = session.ask(command)
             log = None if tail is None else read_connector_log(tail.new())
             self._recorder.answer(arm.name, _answer(probe, role, ordinal, answered, log))

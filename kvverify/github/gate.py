@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from kvverify.report.acceptance import evidence_gaps
 from kvverify.report.document import Document
 
 Gate = Literal["verdict", "acceptance"]
@@ -39,7 +40,8 @@ def _by_acceptance(document: Document) -> Decision:
     if document["state"] != "complete":
         return Decision(2, "the acceptance run did not complete")
     if acceptance["matched"] is not True:
-        # A run that broke off proves nothing about the fixture; one that completed contradicts it.
-        done, planned = (document["result"]["generations"][key] for key in ("completed", "planned"))
-        return Decision(1 if done == planned else 2, "the outcome is not the one that the fixture expects")
+        # A run whose evidence is not whole proves nothing about the fixture; one whose evidence is contradicts it.
+        if acceptance["matched"] is None or next(evidence_gaps(document), None) is not None:
+            return Decision(2, "the evidence is not whole, so that nothing can be said about the fixture")
+        return Decision(1, "the outcome is not the one that the fixture expects")
     return Decision(0, "the outcome is the one that the fixture expects")

@@ -45,6 +45,8 @@ def judge(document: Document) -> tuple[Document, list[Document], Document]:
         len(expected_arms(document["request"])) - 1,
         not list(run_gaps(document)),
     )
+    if any(one["unchanged_at_end"] is False for one in document["identity"].values()):
+        verdict = "inconclusive"  # the arms may have run different weights: differing is no sign of a cache
     result = {
         "verdict": verdict,
         "reuse_tested": any(_proves_reuse(answer) for arm in arms for answer in arm["answers"]),

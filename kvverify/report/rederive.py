@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kvverify.comparison.arms import expected_arms
+from kvverify.comparison.connector_log import COUNTS, read_connector_log
 from kvverify.comparison.facts import ids_sha256
 from kvverify.errors import ReportError
 from kvverify.plan.manifest import manifest_sha256
@@ -26,7 +27,8 @@ def check(document: object, folder: Path) -> list[str]:
     """
     reasons = check_document(document)
     if isinstance(document, dict) and not validate(document):
-        reasons += check_evidence(document["evidence"], folder, ended=document["state"] != "running")
+        unlike = check_evidence(document["evidence"], folder, ended=document["state"] != "running")
+        reasons += unlike or list(_logs(document, folder))
     return reasons
 
 
@@ -95,7 +97,23 @@ def _arms(document: Document) -> Iterator[str]:
             yield f"{label}: is pending, but holds what only a started engine gives"
         if arm["log"] is not None and document["state"] != "running" and arm["log"] not in logs:
             yield f"{label}: its log {shown(arm['log'], 200)} is not among the evidence"
+        if arm["log"] is None and arm["state"] == "complete":
+            yield f"{label}: says complete, and names no log"
         yield from _answers(label, document["plan"], arm)
+
+
+def _logs(document: Document, folder: Path) -> Iterator[str]:
+    """Compare what the answers say of a connector's log with the log itself, which must have passed its digest."""
+    for place, arm in enumerate(document["arms"]):
+        counted = [answer["connector_log"] for answer in arm["answers"] if answer["connector_log"] is not None]
+        listed = any(file["path"] == arm["log"] for file in document["evidence"]["files"])
+        if not counted or not listed or document["state"] == "running":
+            continue
+        whole = read_connector_log((folder / document["evidence"]["directory"] / arm["log"]).read_bytes())
+        for name in COUNTS:
+            total = sum(one[name] for one in counted)
+            if total != whole[name] and (name not in ("double_unpins", "required_tokens") or total > whole[name]):
+                yield f"arms[{place}] ({arm['name']}): its answers count {total} {name}, its log holds {whole[name]}"
 
 
 def _answers(label: str, plan: Document, arm: Document) -> Iterator[str]:

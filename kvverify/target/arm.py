@@ -107,6 +107,10 @@ class Arm:
         for key, value in asked.sampling().items():
             if sampling.get(key) != value:
                 found.append(f"the engine's sampling field {key} is {sampling.get(key)!r}, asked for was {value!r}")
+        lmcache = (effective.get("connector") or {}).get("lmcache")
+        for name, origin in (("vllm", effective.get("code")), ("lmcache", lmcache and lmcache.get("code"))):
+            if (name == "vllm" or self.has_connector) and (origin or {}).get("installed") is not True:
+                found.append(f"the engine imported {name} from {(origin or {}).get('file')}, not as it is installed")
         settings = ((effective.get("connector") or {}).get("lmcache") or {}).get("settings", {})
         for key, value in self.connector_settings.items():
             if settings.get(key, {"value": "unknown"})["value"] != value:

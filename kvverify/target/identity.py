@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -40,6 +41,8 @@ class Identity:
     """Where its files are."""
     files: tuple[FileHash, ...]
     """Every file of a local directory, sorted by path; empty for a hub commit, which names its content itself."""
+    marks: Mapping[str, tuple[int, ...]]
+    """The mark of every file when it was resolved, by path."""
 
     @property
     def files_sha256(self) -> str | None:
@@ -61,17 +64,18 @@ class Identity:
         }
 
     def unchanged(self) -> bool:
-        """Whether a local directory holds exactly the files that were hashed, and nobody wrote to one since.
+        """Whether the files are the ones that were resolved, and nobody wrote to one since.
 
-        A file that was written and put back counts as changed: the engine may have read it in between.
+        A file that was written and put back counts as changed: the engine may have read it in between. A local
+        directory must hold no others either; a hub cache may be given more of the same commit meanwhile.
         """
-        if self.revision is not None:
-            return True
         try:
             now = {path: _mark(self.folder / path) for path in _file_names(self.folder)}
         except OSError:
             return False
-        return now == {file.path: file.mark for file in self.files}
+        if self.revision is not None:
+            now = {path: mark for path, mark in now.items() if path in self.marks}
+        return bool(now) and now == self.marks
 
 
 def resolve(part: Part, name: str, revision: str | None) -> Identity:
@@ -89,7 +93,8 @@ def resolve(part: Part, name: str, revision: str | None) -> Identity:
                 "leave it out; it is hashed",
             )
         try:
-            return Identity(part, name, None, folder.resolve(), hash_folder(folder))
+            files = hash_folder(folder)
+            return Identity(part, name, None, folder.resolve(), files, {file.path: file.mark for file in files})
         except OSError as error:  # most often a link into a hub cache that is not there any more
             raise PreflightError(
                 f"--{part}: {error.filename} cannot be read ({error.strerror})", "complete the folder, or name another"
@@ -104,7 +109,10 @@ def resolve(part: Part, name: str, revision: str | None) -> Identity:
             "branches and tags can move",
             f"check the path, or give the commit of {name}: 40 lower-case hexadecimal digits",
         )
-    return Identity(part, name, revision, _download(part, name, revision), ())
+    snapshot = _download(part, name, revision)
+    return Identity(
+        part, name, revision, snapshot, (), {path: _mark(snapshot / path) for path in _file_names(snapshot)}
+    )
 
 
 def hash_folder(folder: Path) -> tuple[FileHash, ...]:

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
+import kvverify
 from kvverify.redaction import without_secrets
 
 ENFORCED = {
@@ -12,6 +14,8 @@ ENFORCED = {
     "DO_NOT_TRACK": "1",
     "LMCACHE_TRACK_USAGE": "false",
     "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONSAFEPATH": "1",  # never import vllm or LMCache from the folder that the caller happens to be in
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of NVML, which tells us about the GPU
     "PYTHONUNBUFFERED": "1",  # a log without its last lines would hide the cause of a crash
 }
 """Set to these values in every arm, whatever the caller's environment says."""
@@ -46,6 +50,9 @@ def arm_variables(environment: Mapping[str, str], device: str) -> dict[str, str]
     binding or cache size is kept, since it is the same for every arm.
     """
     variables = {**environment, **ENFORCED}
+    # With a safe path Python does not look in the current folder, where a checkout of kvverify itself may be.
+    own = str(Path(kvverify.__file__).resolve().parent.parent)
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), own]))
     if device == "cpu":
         first_core = min(os.sched_getaffinity(0))
         variables.setdefault("VLLM_CPU_OMP_THREADS_BIND", str(first_core))

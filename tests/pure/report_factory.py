@@ -103,6 +103,10 @@ def effective(arm: str) -> Document:
     facts: Document = {
         "device": "cuda:0",
         "attention_backends": ["FLASH_ATTN"],
+        "sampling": {"temperature": 0.0, "max_tokens": MAX_TOKENS, "seed": 0},
+        "max_model_len": 2048,
+        "block_size": BLOCK,
+        "max_num_seqs": 1,
         "kv_layout": None,
         "prefix_caching": arm == NATIVE,
         "connector": None,
@@ -178,6 +182,25 @@ def start(store: ReportStore, arms: tuple[str, ...] = (CONTROL, NATIVE), plan: D
     return recorder
 
 
+def write_log(store: ReportStore, name: str, counts: Document | None) -> None:
+    """Write what LMCache's log would hold for an answer with these counts."""
+    if not isinstance(counts, dict):
+        return
+    lines = {
+        "double_unpins": "Double unpin occurred somewhere.",
+        "short_retrieves": "The number of retrieved tokens is less than the expected number of tokens!",
+        "failed_loads": "Request r failed to load 16 tokens across 1 blocks",
+        "lookup_timeouts": "Timeout occurred for rank 0",
+        "degraded": "System will operate in degraded mode (recompute).",
+    }
+    text = f"Retrieved {counts['retrieved_tokens']} out of {counts['required_tokens']} required tokens\n"
+    short = counts["retrieved_tokens"] < counts["required_tokens"]
+    for kind, line in lines.items():
+        text += f"{line}\n" * (counts[kind] - (kind == "short_retrieves" and short))
+    with store.evidence_path(f"{name}.log").open("a") as log:
+        log.write(text)
+
+
 def run_arm(recorder: Recorder, store: ReportStore, name: str, change: Change = unchanged) -> None:
     store.evidence_path(f"{name}.log").write_text(f"engine output of {name}\n")
     recorder.arm_state(name, "running", log=f"{name}.log")
@@ -187,4 +210,5 @@ def run_arm(recorder: Recorder, store: ReportStore, name: str, change: Change = 
             answer = change(name, make_answer(name, probe, role, ordinal))
             if answer is not None:
                 recorder.answer(name, answer)
+                write_log(store, name, answer["connector_log"])
     recorder.arm_state(name, "complete")

@@ -150,12 +150,39 @@ def test_whatever_is_missing_odd_or_unknown_is_never_a_pass(passing: Document, e
     assert (result["verdict"], result["exit_status"]) == ("inconclusive", 2)
 
 
-@pytest.mark.parametrize("edit", [edit for name, edit in DOUBTS.items() if name != "target missing"])
+@pytest.mark.parametrize(
+    "edit", [edit for name, edit in DOUBTS.items() if name not in ("target missing", "model changed")]
+)
 def test_a_difference_stays_a_fail_whatever_else_is_wrong(failing: Document, edit: Edit) -> None:
     document = copy.deepcopy(failing)
     edit(document)
     _, _, result = judge(document)
     assert (result["verdict"], result["exit_status"]) == ("fail", 1)
+
+
+def test_a_difference_between_different_weights_is_no_sign_of_a_cache(failing: Document) -> None:
+    failing["identity"]["model"]["unchanged_at_end"] = False
+    assert (judge(failing)[2]["verdict"], judge(failing)[2]["exit_status"]) == ("inconclusive", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("sampling", {"temperature": 1.0, "max_tokens": 16, "seed": 0}),
+        ("sampling", None),
+        ("max_model_len", 4096),
+        ("block_size", None),
+        ("max_num_seqs", True),
+        ("attention_backends", ["FLASHINFER"]),
+        ("device_name", "another GPU"),
+        ("variables", {"PYTHONHASHSEED": "7"}),
+    ],
+)
+def test_an_engine_that_ran_otherwise_than_planned_or_than_the_control_proves_nothing(
+    passing: Document, name: str, value: object
+) -> None:
+    passing["arms"][1]["effective"][name] = value
+    assert judge(passing)[2]["verdict"] == "inconclusive"
 
 
 def test_the_connector_has_to_be_the_engines_own(tmp_path: Path) -> None:

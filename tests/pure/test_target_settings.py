@@ -55,6 +55,7 @@ def effective() -> dict:
         "prefix_caching": False,
         "connector": None,
         "sampling": SETTINGS.sampling(),
+        "code": {"file": "/venv/vllm/__init__.py", "installed": True},
     }
 
 
@@ -74,6 +75,13 @@ def test_sampling_that_is_something_else_is_noticed(key):
     sampling = {**SETTINGS.sampling(), key: "other"}
     (found,) = control_arm(SETTINGS).mismatches({**effective(), "sampling": sampling})
     assert key in found
+
+
+@pytest.mark.parametrize("code", [None, {}, {"file": "/checkout/vllm/__init__.py", "installed": False}])
+def test_an_engine_from_somewhere_else_than_its_distribution_is_noticed(code):
+    found = control_arm(SETTINGS).mismatches({**effective(), "code": code})
+    assert len(found) == 1
+    assert "not as it is installed" in found[0]
 
 
 def test_the_native_arm_is_no_control_and_the_control_no_native_arm():
@@ -135,7 +143,9 @@ def test_every_runtime_can_run_a_control():
 def test_enforced_variables_win_and_the_rest_of_the_environment_stays():
     given = {"PYTHONHASHSEED": "random", "VLLM_NO_USAGE_STATS": "0", "PATH": "/bin"}
     variables = arm_variables(given, "cuda")
+    own = variables.pop("PYTHONPATH")
     assert variables == {"PATH": "/bin", **ENFORCED}
+    assert (Path(own) / "kvverify").is_dir()
     assert variables["PYTHONHASHSEED"] == "0"
 
 

