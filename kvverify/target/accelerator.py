@@ -1,5 +1,6 @@
 """The device that an engine will run on, seen from outside: NVML only, so that no process holds a device context."""
 
+import ctypes
 import os
 import platform
 import time
@@ -38,6 +39,7 @@ class Accelerator:
 def find_accelerator(device: str) -> Accelerator:
     """The device that an engine would use; PreflightError where ``cuda`` is asked for and there is none."""
     if device == "cpu":
+        _check_libnuma()
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Accelerator("cpu", _cpu_name(), None, None, memory)
     with _first_visible_gpu() as gpu:
@@ -92,6 +94,17 @@ def _first_visible_gpu() -> Iterator[Any]:
         ) from None
     finally:
         pynvml.nvmlShutdown()
+
+
+def _check_libnuma() -> None:
+    # Without it vLLM's CPU build only warns, then dies at the engine's start with an unrelated error.
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError:
+        raise PreflightError(
+            "--device cpu: libnuma.so.1 is missing, which the engine's CPU build needs",
+            "install it (Debian and Ubuntu: apt-get install libnuma1)",
+        ) from None
 
 
 def _cpu_name() -> str:

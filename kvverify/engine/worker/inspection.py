@@ -19,14 +19,18 @@ EXTENSION = "kvverify.engine.worker.inspection.WorkerInspection"
 class WorkerInspection:
     """Mixed into vLLM's worker, in its own process; called through ``collective_rpc``."""
 
+    # The worker's own attributes, declared only: vLLM refuses an extension that brings one of the same name.
+    device: Any
+    model_runner: Any
+
     def kvverify_inspect(self) -> dict[str, Any]:
         """Device, attention backends and KV layout of the first layer's cache, and the connector that was loaded."""
-        runner = self.model_runner  # type: ignore[attr-defined]  # an attribute of the vLLM worker that this is mixed into
+        runner = self.model_runner
         backends = {group.backend.get_name() for groups in runner.attn_groups for group in groups}
         cache = runner.kv_caches[0] if runner.kv_caches else None
         return {
-            "device": str(self.device),  # type: ignore[attr-defined]  # likewise
-            "device_name": _device_name(self.device),  # type: ignore[attr-defined]  # likewise
+            "device": str(self.device),
+            "device_name": _device_name(self.device),
             "worker_class": _qualified(type(self)),
             "model_runner_class": _qualified(type(runner)),
             "attention_backends": sorted(backends),
@@ -45,7 +49,7 @@ class WorkerInspection:
         attention does not mind their order: an identical prompt finds its right KV still lying there, and a connector
         that restores nothing, or restores it elsewhere, would answer rightly.
         """
-        caches = self.model_runner.kv_caches  # type: ignore[attr-defined]  # likewise
+        caches = self.model_runner.kv_caches
         if not caches:
             raise RuntimeError("the worker has no KV cache to clear")
         # A connector stores and restores on streams of its own, which need not wait for ours, nor ours for them.
@@ -55,10 +59,10 @@ class WorkerInspection:
         self._kvverify_synchronize()
 
     def _kvverify_synchronize(self) -> None:
-        if self.device.type == "cuda":  # type: ignore[attr-defined]  # likewise
+        if self.device.type == "cuda":
             import torch
 
-            torch.cuda.synchronize(self.device)  # type: ignore[attr-defined]  # likewise
+            torch.cuda.synchronize(self.device)
 
 
 def _device_name(device: Any) -> str | None:
