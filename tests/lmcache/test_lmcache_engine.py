@@ -138,7 +138,7 @@ def test_each_fault_is_caught_and_nothing_else_fails(faulty: Any) -> None:
 
 
 def test_a_connector_that_restores_nothing_finds_no_right_kv_lying_there(faulty: Any) -> None:
-    """vLLM hands freed blocks to the next request: without clearing, this fault answers rightly."""
+    """vLLM hands freed blocks to the next request, so that the cold answer's KV would still be there."""
     assert faulty.target()["raw-513-r1"]["verdict"] == "fail"
 
 

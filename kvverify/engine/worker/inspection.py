@@ -46,8 +46,8 @@ class WorkerInspection:
         """Zero the engine's whole KV cache, its state at start; only between requests, with its own caching off.
 
         vLLM gives the blocks that a request frees to the next one (vllm/v1/core/block_pool.py, ``free_blocks``), and
-        attention does not mind their order: an identical prompt finds its right KV still lying there, and a connector
-        that restores nothing, or restores it elsewhere, would answer rightly.
+        attention does not mind their order: an identical prompt finds most of its right KV still lying there, and a
+        connector that restores to other places can answer rightly (seen on a GPU: docs/evidence.md).
         """
         caches = self.model_runner.kv_caches
         if not caches:
