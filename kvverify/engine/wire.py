@@ -18,8 +18,8 @@ class Prepare:
     sampling: dict[str, Any]
     """Keyword arguments of vLLM's SamplingParams, the same for every answer of the arm."""
     clear_kv_memory: bool
-    """Whether the engine's own KV memory is zeroed before each answer, so that what was computed before cannot hide that
-    a connector restored to the wrong places."""
+    """Whether the engine's own KV memory is zeroed before each answer, so that what was computed before cannot hide
+    that a connector restored to the wrong places."""
     shutdown_seconds: float
     """How long the engine may take to stop by itself."""
 
