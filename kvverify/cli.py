@@ -4,7 +4,6 @@ import json
 import math
 import os
 import sys
-import time
 import traceback
 from contextlib import suppress
 from pathlib import Path
@@ -119,7 +118,7 @@ FILE = click.Path(path_type=Path)
 @click.option("--dry-run", is_flag=True, help="Check everything and print the probe manifest; verifies nothing.")
 def run(*, dry_run: bool, **given: Any) -> int:
     """Verify a cache configuration against an engine with every cache off."""
-    from kvverify.interrupts import Interrupted, raise_on_signals
+    from kvverify.following import follow
     from kvverify.preflight import preflight
     from kvverify.report.store import ReportStore
     from kvverify.report.summary import render
@@ -134,19 +133,7 @@ def run(*, dry_run: bool, **given: Any) -> int:
         click.echo(json.dumps(checked.manifest(), indent=2))
         click.echo("dry run: nothing was verified", err=True)
         return 0
-    raise_on_signals()
-    began = time.monotonic()
-    try:
-        document = verify(
-            checked, store, lambda line: click.echo(f"[{time.monotonic() - began:4.0f} s] {line}", err=True)
-        )
-    except Interrupted as signal:
-        if not store.report.exists():
-            raise
-        click.echo(f"interrupted by {signal}; see {store.report}", err=True)
-        document = json.loads(store.report.read_text())
-    click.echo(render(document, store.report, "text", colour=_colour()))
-    return int(document["result"]["exit_status"])
+    return follow(lambda say: verify(checked, store, say), store, render)
 
 
 @cli.command()
@@ -175,9 +162,10 @@ def validate(report: Path) -> int:
 def summary(report: Path, form: Literal["text", "markdown"]) -> None:
     """Show what REPORT says: the verdict first, then each probe, and what was and was not tested."""
     from kvverify.families import render
+    from kvverify.following import colour
     from kvverify.report.load import load_report
 
-    click.echo(render(load_report(report), report, form, colour=_colour()))
+    click.echo(render(load_report(report), report, form, colour=colour()))
 
 
 cli.add_command(server)
@@ -254,10 +242,6 @@ def check(fixture_file: Path) -> int:
     if not reasons:
         click.echo(f"{fixture_file} is a sound acceptance fixture")
     return 2 if reasons else 0
-
-
-def _colour() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def main() -> NoReturn:

@@ -1,9 +1,6 @@
 """The command ``kvverify server``. Nothing heavy is imported before it runs."""
 
-import json
 import os
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +65,7 @@ def server(**given: Any) -> int:
     from importlib.util import find_spec
 
     from kvverify.errors import PreflightError
-    from kvverify.interrupts import Interrupted, raise_on_signals
+    from kvverify.following import follow
     from kvverify.report.store import ReportStore
 
     if find_spec("httpx") is None:
@@ -81,16 +78,4 @@ def server(**given: Any) -> int:
     store = ReportStore(options.report)
     store.check()
     asked = check_options(options, os.environ)
-    raise_on_signals()
-    began = time.monotonic()
-    try:
-        document = check_servers(
-            asked, store, lambda line: click.echo(f"[{time.monotonic() - began:4.0f} s] {line}", err=True)
-        )
-    except Interrupted as signal:
-        if not store.report.exists():
-            raise
-        click.echo(f"interrupted by {signal}; see {store.report}", err=True)
-        document = json.loads(store.report.read_text())
-    click.echo(render(document, store.report, "text", colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
-    return int(document["result"]["exit_status"])
+    return follow(lambda say: check_servers(asked, store, say), store, render)
